@@ -431,7 +431,7 @@ int ktcp_pay_owed(struct ktcp_ep *ep)
 	return status;
 }
 
-void ktcp_settle(struct ktcp_ep *ep)
+void ktcp_update_idle(struct ktcp_ep *ep)
 {
 	bool open = ep->state == KTCP_OPEN && !ep->error;
 	struct ktcp_op *op, *next;

@@ -264,7 +264,7 @@ static void ep_work(struct work_struct *work)
 		watch_frame(ep, received);
 	if (ep->state == KTCP_OVER)
 		drain(ep);
-	ktcp_settle(ep);
+	ktcp_update_idle(ep);
 	mutex_unlock(&ep->io);
 	if (rounds < 0)
 		queue_work(ktcp_wq, &ep->work);

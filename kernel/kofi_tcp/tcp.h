@@ -227,7 +227,7 @@ void ktcp_data_ready(struct sock *sk);
  * under way.
  */
 void ktcp_take_over(struct ktcp_ep *ep);
-void ktcp_settle(struct ktcp_ep *ep);
+void ktcp_update_idle(struct ktcp_ep *ep);
 int ktcp_pay_owed(struct ktcp_ep *ep);
 
 /* end.c */

@@ -200,16 +200,16 @@ void ProgressThread::rest(Guard& guard) noexcept {
   ask_for_notice();
   give(guard);
   sleeper_->pause(-1);
-  settle(guard);
+  pause_after_wake(guard);
   worked_at_ns_ = monotonic_ns();
 }
 
 // After a sleep.
-void ProgressThread::settle(Guard& guard) noexcept {
+void ProgressThread::pause_after_wake(Guard& guard) noexcept {
   take(guard);
   look_ns_ = look_ns_min;
   const bool gives_way = duty_ == Duty::BackgroundWork && has_other_sleepers();
-  const int64_t pause_ns = notified_ ? settle_ns : gives_way ? yield_ns : 0;
+  const int64_t pause_ns = notified_ ? pause_ns_after_wake : gives_way ? yield_ns : 0;
   if (pause_ns == 0) return;
   give(guard);
   sleeper_->pause(pause_ns);
@@ -234,7 +234,7 @@ void ProgressThread::work(Guard& guard) noexcept {
     (void)sleeper_->leave();
     sleeper_->disarm(endpoints_);
     give(guard);
-    settle(guard);
+    pause_after_wake(guard);
     return;
   }
   // There is work at once, or a peer has no room for what waits.

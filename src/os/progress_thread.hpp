@@ -21,7 +21,7 @@ namespace weft::os {
 //   working  progress() of the endpoints, until they may be slept on
 //   asleep   on the endpoints' descriptors, all armed
 //   resting  Duty::BackgroundWork only: no endpoint has background work, the thread waits for the signal that one has
-// Asleep and resting it is notified of new background work. The program has just called then, so the thread waits for settle_ns before it looks.
+// Asleep and resting it is notified of new background work. The program has just called then, so the thread waits for pause_ns_after_wake before it looks.
 class ProgressThread final : core::Signal {
  public:
   enum class Duty : uint8_t {
@@ -37,7 +37,7 @@ class ProgressThread final : core::Signal {
       16;  // where the one who holds it polls the only endpoint, as a rule
   // After the last background work, until the thread rests: a program that sends now and then wakes it once, not for every message.
   static constexpr uint64_t rest_after_ns = 20'000'000;
-  static constexpr int64_t settle_ns = 200'000;
+  static constexpr int64_t pause_ns_after_wake = 200'000;
   // With Duty::BackgroundWork a thread of the program that sleeps on the same endpoint is woken by the same event, and goes first.
   static constexpr int64_t yield_ns = 100'000;
 
@@ -69,7 +69,7 @@ class ProgressThread final : core::Signal {
   // With the lock held, which they give back while they sleep.
   void stand_aside(Guard& guard) noexcept;
   void rest(Guard& guard) noexcept;
-  void settle(Guard& guard) noexcept;
+  void pause_after_wake(Guard& guard) noexcept;
   void work(Guard& guard) noexcept;
   bool has_background_work() const noexcept;
   bool has_other_sleepers() const noexcept;

@@ -350,7 +350,7 @@ int info(int argc, char** argv, char** all) {
   }
   hints_of(options);  // a mistake in a name shall not need the library
   if (options.why) ask_for_reasons();
-  settle_library(options.stock ? Library::stock : Library::ours, all);
+  choose_library(options.stock ? Library::stock : Library::ours, all);
   if (options.settings) return print_settings(options);
   if (options.verbs) {
     const auto devices = verbs_devices();

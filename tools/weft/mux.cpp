@@ -281,7 +281,7 @@ void writable(const std::string& output) {
     fail("{} cannot be written: {}: {}", output, folder.string(), std::strerror(errno));
 }
 
-void settle(Wanted& wanted) {
+void complete(Wanted& wanted) {
   const auto missing = [](const std::string& file) {
     if (!fs::exists(file)) fail_usage("{}: there is no such file", file);
   };
@@ -327,7 +327,7 @@ int mux(int argc, char** argv) {
       ->allow_extra_args(false)
       ->take_all();
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  settle(wanted);
+  complete(wanted);
   Maker(wanted).make();
   const fs::path folder = fs::absolute(wanted.output).parent_path();
   if (wanted.name.empty()) {

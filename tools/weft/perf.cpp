@@ -404,7 +404,7 @@ int perf(int argc, char** argv, char** all) {
   if (app.count("--batch") != 0) return perf_batch(options.batch, argc, argv);
   interpret(app, options);
   if (!options.compare_with.empty() && !options.server) return compare(comparison_of(options));
-  settle_library(options.stock ? Library::stock : Library::ours, all);
+  choose_library(options.stock ? Library::stock : Library::ours, all);
   if (options.server) return is_server_process() ? serve_client(options) : run_server(options);
   if (!options.client.empty()) return perf_client(options);
   return perf_here(options);

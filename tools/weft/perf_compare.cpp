@@ -47,7 +47,7 @@ Again run_again(const std::vector<std::string>& words, size_t side, const std::s
     dup2(ends[1], STDOUT_FILENO);
     close(ends[0]);
     close(ends[1]);
-    // settle_library() takes what comes first in the path of the loader, once it is told that the path is as it
+    // choose_library() takes what comes first in the path of the loader, once it is told that the path is as it
     // should be.
     if (side == 1 && !folder.empty()) prefer_library(folder);
     if (only_looks) setenv(look_name, "1", 1);

@@ -125,7 +125,7 @@ void prefer_library(const std::string& folder) {
 
 bool is_executed_again() { return std::getenv(guard_name) != nullptr; }
 
-void settle_library(Library wanted, char** argv) {
+void choose_library(Library wanted, char** argv) {
   if (is_executed_again()) {
     unsetenv(guard_name);  // not for the programs that we start
     check_result(wanted);

@@ -35,11 +35,11 @@ enum class Library {
 // The loader has read LD_LIBRARY_PATH long before main(), so there is no other way for a normally linked
 // program.
 // Throws Failure when the library is not installed or the loader took another one all the same.
-void settle_library(Library wanted, char** argv);
-// Between that and settle_library(): what is said once was said before.
+void choose_library(Library wanted, char** argv);
+// Between that and choose_library(): what is said once was said before.
 bool is_executed_again();
 
-// Before this command is executed again: settle_library(Library::stock) will take the library of that folder.
+// Before this command is executed again: choose_library(Library::stock) will take the library of that folder.
 void prefer_library(const std::string& folder);
 
 // The file that fi_getinfo() comes from.

@@ -123,7 +123,7 @@ Messages::Connection* Messages::open_connection(fi_info* info, bool incoming, in
   waiting_.reserve(connections_.size() + 1);
   deferred_free_.reserve(deferred_free_.size() + connections_.size() + 1);
   connections_.emplace(key, std::move(made));
-  ++unsettled_;
+  ++connecting_count_;
   return &connection;
 }
 
@@ -242,7 +242,7 @@ void Messages::retry(Connection& connection) noexcept {
 void Messages::collect() noexcept {
   if (fabric_ == nullptr) return;
   collect_completions(kTurnEntries);
-  if (look_at_events_ || unsettled_ != 0 || ++polls_ >= polls_between_events) collect_events(kTurnEntries);
+  if (look_at_events_ || connecting_count_ != 0 || ++polls_ >= polls_between_events) collect_events(kTurnEntries);
   if (waiting_.empty()) return;
   std::erase_if(waiting_, [this](Connection* connection) {
     if (!connection->lost) retry(*connection);
@@ -317,9 +317,9 @@ void Messages::collect_events(size_t most) noexcept {
     const auto found = connections_.find(who);
     if (found == connections_.end()) continue;
     Connection& connection = *found->second;
-    if (!connection.settled) {
-      connection.settled = true;
-      --unsettled_;
+    if (!connection.established) {
+      connection.established = true;
+      --connecting_count_;
     }
     if (size > 0 && event == FI_CONNECTED) {
       (connection.incoming ? connection.tell_incoming : connection.tell_connected) = true;
@@ -370,8 +370,8 @@ void Messages::release(Connection& connection) noexcept {
 void Messages::close(Connection& connection) noexcept {
   if (connection.closed) return;
   connection.closed = true;
-  if (!connection.settled) --unsettled_;
-  connection.settled = true;
+  if (!connection.established) --connecting_count_;
+  connection.established = true;
   (void)fi_shutdown(connection.ep, 0);
   const auto found = connections_.find(&connection.ep->fid);
   std::erase(waiting_, &connection);
@@ -393,7 +393,7 @@ void Messages::close() noexcept {
   const auto unsent = [this] {
     return std::any_of(connections_.begin(), connections_.end(), [](const auto& entry) {
       const Connection& c = *entry.second;
-      return !c.lost && c.settled && (c.on_their_way != 0 || !c.waiting.empty());
+      return !c.lost && c.established && (c.on_their_way != 0 || !c.waiting.empty());
     });
   };
   const int64_t until = os::now_ms() + kCloseMs;
@@ -406,7 +406,7 @@ void Messages::close() noexcept {
   news_.clear();
   waiting_.clear();
   deferred_free_.clear();
-  unsettled_ = 0;
+  connecting_count_ = 0;
   sleep_.reset();
   shut(pep_);
   shut(cq_);

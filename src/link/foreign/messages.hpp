@@ -65,7 +65,7 @@ class Messages {
     size_t on_their_way = 0;        // sends without completion yet
     uint64_t left = 0;              // order of the last that needs us no more
     uint64_t committed = 0;         // messages
-    bool incoming = false, settled = false;
+    bool incoming = false, established = false;
     bool tell_incoming = false, tell_connected = false, lost = false;
     bool listed = false;  // in news_
     bool told = false;    // that it is there
@@ -90,7 +90,7 @@ class Messages {
   void commit(Connection& connection, size_t bytes) noexcept;
   // Messages that were committed, and those that the provider is done with: until then it may want to be driven, before it sends them.
   static uint64_t taken(const Connection& connection) noexcept { return connection.committed; }
-  static uint64_t settled(const Connection& connection) noexcept {
+  static uint64_t completed(const Connection& connection) noexcept {
     return connection.lost ? 0 : connection.left;
   }
   void close(Connection& connection) noexcept;
@@ -177,7 +177,7 @@ class Messages {
   std::vector<Connection*> news_;     // have something to tell
   std::vector<Connection*> waiting_;  // have something to try again
   std::vector<std::unique_ptr<Connection>> deferred_free_;
-  size_t unsettled_ = 0;  // connections that are being made
+  size_t connecting_count_ = 0;  // connections that are being made
   unsigned polls_ = 0;
   bool closing_ = false;
   bool look_at_events_ = true;

@@ -10,11 +10,11 @@
 //     device does not take at once is kept and tried again by poll(). Endpoints that have no such number of buffers may have busy(): true
 //     when what is committed would wait. Then only messages follow that cannot be put off, of which there are few.
 //   - Endpoints that keep something for the next poll() by themselves have keeps_back(), and push() of a connection, as links do.
-//   - Endpoints that may keep what was committed for long, because there is no room, have taken() and settled() of a connection: marks behind all
-//     that was committed, and behind what needs them no more. Both only grow; a connection that has failed settles nothing more.
+//   - Endpoints that may keep what was committed for long, because there is no room, have taken() and completed() of a connection: marks behind all
+//     that was committed, and behind what needs them no more. Both only grow; a connection that has failed completes nothing more.
 //   - Endpoints that can send from where bytes lie have commit_parts(): a message out of a front and parts, which are
 //     written or copied before it returns. False: nothing was sent. commit_in_place(): the same, and the parts stay as
-//     they are until settled() has passed what taken() then is, or the connection is closed. keep_parts(): what waits
+//     they are until completed() has passed what taken() then is, or the connection is closed. keep_parts(): what waits
 //     is copied.
 //   - Such endpoints may have large_message_bytes_max: a message of that length, with one frame, needs no more of the
 //     receiver than others do.
@@ -106,10 +106,10 @@ concept HasNoBufferCount = requires(E& endpoints, typename E::Connection& connec
 
 // Marks behind all that was committed, and behind what needs the endpoints no more.
 template <class E>
-concept SettlesMessagesLater = requires(E& endpoints, const typename E::Connection& connection) {
+concept CompletesMessagesLater = requires(E& endpoints, const typename E::Connection& connection) {
   { endpoints.taken(connection) }
   noexcept->std::same_as<uint64_t>;
-  { endpoints.settled(connection) }
+  { endpoints.completed(connection) }
   noexcept->std::same_as<uint64_t>;
 };
 

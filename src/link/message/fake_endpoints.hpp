@@ -122,7 +122,7 @@ class FakeEndpoints {
   // Of what is committed from now on nothing has left us, in the eyes of who asks, but for the first `count` messages.
   void hold_behind(uint64_t count) noexcept { held_behind_ = count; }
   uint64_t taken(const Connection& connection) const noexcept { return connection.committed; }
-  uint64_t settled(const Connection& connection) const noexcept {
+  uint64_t completed(const Connection& connection) const noexcept {
     return connection.lost ? 0 : std::min(connection.committed, held_behind_);
   }
   bool delivered(const Connection&) const noexcept { return delivered_; }

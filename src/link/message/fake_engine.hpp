@@ -59,8 +59,8 @@ struct FakeEnd {
     engine.set_receive_context(0, &rx);
     engine.add_queue(&cq);
     rx.cq = tx.cq = &cq;
-    rx.settle();
-    tx.settle();
+    rx.apply_bindings();
+    tx.apply_bindings();
   }
 };
 

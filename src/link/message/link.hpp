@@ -50,7 +50,7 @@ class MessageLink : public proto::LinkBase {
     // Frames: accepted, committed to the endpoints, and those that need us no more.
     uint64_t taken = 0;
     uint64_t committed = 0;
-    uint64_t settled = 0;
+    uint64_t completed = 0;
     // So many frames need us no more when the endpoints are past their mark; oldest first.
     struct Mark {
       uint64_t frames;
@@ -209,8 +209,8 @@ class MessageLink : public proto::LinkBase {
   // Frames that wait for a credit are with us, and so is what the endpoints have not got rid of (proto::HasSendCompletion).
   uint64_t sent_sequence(const Peer& peer) const noexcept { return peer.taken; }
   uint64_t completed_sequence(Peer& peer) noexcept {
-    if (peer.settled != peer.committed) settle(peer);
-    return peer.settled;
+    if (peer.completed != peer.committed) update_completed(peer);
+    return peer.completed;
   }
   uint64_t delivered_sequence(Peer& peer) noexcept { return peer.proven; }
 
@@ -776,31 +776,31 @@ class MessageLink : public proto::LinkBase {
     channel.peer->committed = channel.peer->taken;  // frames go through the peer's own channel, in order
     WEFT_ASSERT(channel.collected.empty() || fresh == 0);
   }
-  // What is committed now is settled when the endpoints are past this mark of theirs. The newest one stands for what
+  // What is committed now is complete when the endpoints are past this mark of theirs. The newest one stands for what
   // finds no room.
   void await(Peer& peer, uint64_t mark) noexcept {
-    WEFT_ASSERT(peer.mark_count <= Peer::marks_max && peer.settled <= peer.committed);
+    WEFT_ASSERT(peer.mark_count <= Peer::marks_max && peer.completed <= peer.committed);
     WEFT_ASSERT(peer.mark_count == 0 || peer.marks[peer.mark_count - 1].frames <= peer.committed);
     if (peer.mark_count == Peer::marks_max) --peer.mark_count;
     peer.marks[peer.mark_count++] = {peer.committed, mark};
   }
   // Looks how far the endpoints are. They may never be done with everything while more follows.
-  void settle(Peer& peer) noexcept {
-    WEFT_ASSERT(peer.settled <= peer.committed && peer.committed <= peer.taken);
-    if constexpr (SettlesMessagesLater<E>) {
+  void update_completed(Peer& peer) noexcept {
+    WEFT_ASSERT(peer.completed <= peer.committed && peer.committed <= peer.taken);
+    if constexpr (CompletesMessagesLater<E>) {
       if (peer.channel == nullptr) return;  // what is left has failed
       const Connection& connection = *peer.channel->connection;
-      const uint64_t there = endpoints_.settled(connection);
+      const uint64_t there = endpoints_.completed(connection);
       const uint64_t all = endpoints_.taken(connection);
       if (there >= all) {
-        peer.settled = peer.committed;
+        peer.completed = peer.committed;
         peer.mark_count = 0;
         return;
       }
       size_t passed = 0;
       while (passed < peer.mark_count && peer.marks[passed].of_endpoints <= there) ++passed;
       if (passed != 0) {
-        peer.settled = peer.marks[passed - 1].frames;
+        peer.completed = peer.marks[passed - 1].frames;
         std::copy(peer.marks.begin() + passed, peer.marks.begin() + peer.mark_count, peer.marks.begin());
         peer.mark_count -= passed;
       }
@@ -808,21 +808,21 @@ class MessageLink : public proto::LinkBase {
           (peer.marks[peer.mark_count - 1].frames != peer.committed && peer.mark_count < Peer::marks_max))
         await(peer, all);
     } else {
-      peer.settled = peer.committed;
+      peer.completed = peer.committed;
     }
   }
   // How far the other side is, as far as the endpoints can tell; the last time that the connection can be asked. What the other side has needs us
-  // no more, though a connection that has ended settles nothing, and nobody asks after messages without a completion while it lives.
+  // no more, though a connection that has ended completes nothing, and nobody asks after messages without a completion while it lives.
   void prove(Peer& peer) noexcept {
     if (peer.channel == nullptr) return;
-    settle(peer);
+    update_completed(peer);
     if constexpr (KnowsDelivery<E>) {
       const bool delivered = endpoints_.delivered(*peer.channel->connection);
-      if (delivered) peer.settled = peer.committed;
+      if (delivered) peer.completed = peer.committed;
       peer.proven = delivered ? peer.committed : 0;
       WEFT_ASSERT(peer.proven <= peer.committed);
     } else {
-      peer.proven = peer.settled;
+      peer.proven = peer.completed;
     }
   }
   // Many small frames share a message: what follows others before the next poll, and what waits for a credit.

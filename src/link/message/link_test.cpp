@@ -173,7 +173,7 @@ TEST(MessageLink, AProcessThatDiesDoesNot) {
   EXPECT_THAT(a.losses, ElementsAre(ProviderError::PeerDied));
 }
 
-// Nobody asked what had settled while the peer was there, as for injected messages, and the connection that has ended settles nothing.
+// Nobody asked what had completed while the peer was there, as for injected messages, and the connection that has ended completes nothing.
 TEST(MessageLink, WhatThePeersMachineHasIsProven) {
   for (const bool delivered : {true, false}) {
     FakeNet net;

@@ -546,7 +546,7 @@ void Device::await_reads(IsRead&& is_read) noexcept {
   if (is_read()) recover("it does not send what is to be the program's again");
 }
 
-void Device::settle() noexcept {
+void Device::await_no_reads() noexcept {
   if (is_usable() && !is_receiving_) await_reads([&] { return in_place_ != 0; });
 }
 

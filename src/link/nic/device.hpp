@@ -128,7 +128,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   }
   // Returns when the card reads no region any more, after at most remove_wait_ns and a reset. Does nothing while the
   // card shows frames.
-  void settle() noexcept;
+  void await_no_reads() noexcept;
   // Takes frames from the card. Those of `direct` go to `sink`, the others to inboxes. Both may be null. Returns how
   // many came for `direct`.
   int poll(const Frames* direct, FrameSink* sink) noexcept;

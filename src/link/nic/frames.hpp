@@ -106,7 +106,7 @@ class Packets : public ethernet::EthernetPackets<Frames> {
 
   void set_device(Device& device) noexcept { frames().set_device(device); }
   void set_parts_stay(bool stay) noexcept { frames().set_parts_stay(stay); }
-  void settle_parts() noexcept { frames().device()->settle(); }
+  void release_parts() noexcept { frames().device()->await_no_reads(); }
   // Nothing, a wildcard, or the card's own address; a zero port is drawn.
   Result<void> open(std::span<const std::byte> address);
   // For datagram endpoints without an address: the card's.
@@ -119,6 +119,6 @@ static_assert(ethernet::Frames<Frames> && ethernet::HasFlush<Frames> && ethernet
 static_assert(proto::PacketLink<Packets> && proto::UsesDevice<Packets> && proto::HasSleep<Packets> &&
               proto::HasReceiveBuffer<Packets> && proto::HasReceiveSlots<Packets> &&
               proto::HasMulticast<Packets> && proto::HasPartsThatStay<Packets> &&
-              proto::HasSettledParts<Packets>);
+              proto::ReleasesParts<Packets>);
 
 }  // namespace weft::link::nic

@@ -126,7 +126,7 @@ class Reliable final : public proto::LinkBase,
   // Complete is what the peer has acknowledged.
   uint64_t sent_sequence(const Peer& peer) const noexcept { return peer.out.end(); }
   uint64_t completed_sequence(const Peer& peer) const noexcept {
-    return proto::reliable::Core::settled(peer);
+    return proto::reliable::Core::completed(peer);
   }
   bool is_stuck(const Peer& peer) const noexcept { return peer.backoff != 0; }
   // Without what is only taken for arrived.
@@ -232,8 +232,8 @@ class Reliable final : public proto::LinkBase,
       return packets_.send_segmented(to, parts, count, packet_bytes);
     return false;  // never called: Config::segments_max is 1
   }
-  void settle() noexcept override {
-    if constexpr (proto::HasSettledParts<P>) packets_.settle_parts();
+  void release_parts() noexcept override {
+    if constexpr (proto::ReleasesParts<P>) packets_.release_parts();
   }
   // --- Upper ---
   proto::reliable::Connection* accept(std::span<const std::byte> address) noexcept override;

@@ -364,7 +364,7 @@ bool Reliable<P, Names>::arm() noexcept {
   if constexpr (proto::HasSleep<P>) armed = packets_.arm();
   timeouts_seen_ = UINT64_MAX;  // a kept error makes the descriptor readable: the next poll looks for it
   const uint64_t now = os::monotonic_ns();
-  core_->settle(now);
+  core_->send_owed_acks(now);
   if (core_->has_ready() || !stalled_.empty() || !broken_.empty()) return false;
   const uint64_t due = core_->next_due();
   timer_.set(due == UINT64_MAX ? 0 : due > now ? due - now : 1);

@@ -165,7 +165,7 @@ void Connection::shut_down() noexcept {
   for (const uint64_t until = std::min(os::monotonic_ns() + linger_ns, linger_until_);
        os::monotonic_ns() < until;) {
     channel_.drive();
-    if (channel_.settled() == channel_.sent() || channel_.has_failed()) break;
+    if (channel_.acknowledged() == channel_.sent() || channel_.has_failed()) break;
     // Who has left acknowledges nothing any more.
     control_.advance();
     look();

@@ -150,9 +150,9 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
   }
   // Complete is what the peer's adapter has acknowledged.
   uint64_t sent_sequence(const PeerBase&) const noexcept { return channel_.sent(); }
-  uint64_t completed_sequence(const PeerBase&) const noexcept { return channel_.settled(); }
+  uint64_t completed_sequence(const PeerBase&) const noexcept { return channel_.acknowledged(); }
   bool has_left(const PeerBase& peer) const noexcept { return is_ending_ || control_.has_left(peer); }
-  uint64_t delivered_sequence(const PeerBase&) const noexcept { return channel_.settled(); }
+  uint64_t delivered_sequence(const PeerBase&) const noexcept { return channel_.acknowledged(); }
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
@@ -192,7 +192,7 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
   struct LastWord {
     Connection* connection;
     bool on_frame(tcp::Other&, const wire::FrameHead& head, const std::byte*) noexcept {
-      if (head.kind == wire::FrameKind::Done && !connection->channel_.settle(head.a))
+      if (head.kind == wire::FrameKind::Done && !connection->channel_.acknowledge(head.a))
         connection->misbehaved_ = true;
       return true;
     }

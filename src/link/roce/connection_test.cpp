@@ -26,7 +26,7 @@ struct End final : tcp::ConnectionEvents, proto::ConnectionObserver {
   tcp::Other* make_peer(std::span<const std::byte>) override { return peer = &place; }
   void peer_lost(tcp::Other&, core::ProviderError) noexcept override {
     peer = nullptr;
-    unsettled = link.sent_sequence(place) - link.completed_sequence(place);
+    incomplete = link.sent_sequence(place) - link.completed_sequence(place);
   }
   void connected(std::span<const std::byte> data) noexcept override {
     story += "connected(" + text_of(data) + ") ";
@@ -49,7 +49,7 @@ struct End final : tcp::ConnectionEvents, proto::ConnectionObserver {
 
   tcp::Other place;
   tcp::Other* peer = nullptr;
-  uint64_t unsettled = 0;  // messages, when the peer was lost
+  uint64_t incomplete = 0;  // messages, when the peer was lost
   std::string story;
   std::vector<std::string> frames;
   std::vector<uint64_t> tags;
@@ -196,7 +196,7 @@ TEST_P(RoceConnectionLossy, WhoLeavesSaysWhatItHas) {
     a.poll();
     return a.peer == nullptr;
   }));
-  EXPECT_EQ(a.unsettled, 0U);
+  EXPECT_EQ(a.incomplete, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RoceConnectionLossy, testing::Range(1, 9));

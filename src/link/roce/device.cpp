@@ -99,7 +99,7 @@ Device::~Device() {
   stop_.store(true, std::memory_order_relaxed);
   if (wake_) wake_->notify();
   thread_.join();
-  settle();
+  flush_deferred();
   if (shown_) show(0);
   adapter_.observe(nullptr);
   if (near_) near_->close();
@@ -329,7 +329,7 @@ void Device::leave() noexcept {
 
 void Device::await_acknowledgements(const proto::roce::QueuePair& qp) noexcept {
   if (!origin_.is_here()) return;
-  settle();
+  flush_deferred();
   const uint32_t end = adapter_.end_of_sent(qp);
   if (!adapter_.awaits_before(qp, end)) return;
   const auto take_all = [&] {
@@ -556,7 +556,7 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
     return await(fd, mask);
   }
   ProgressPolicy::ProgramSleep sleep{thread};
-  settle();
+  flush_deferred();
   if (policy_.program_sleep_begins(sleep)) wake_thread();
   Slept slept = Slept::Over;
   while (has_event(of) == 0 && !sleep.is_vain()) {

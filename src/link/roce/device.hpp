@@ -122,7 +122,7 @@ class Device final : proto::roce::PacketOutput {
   // The process ends: what waits leaves, but nothing else, whose memory may be gone.
   void leave() noexcept;
   // Sends what waits for the program's next call: there may be none, or queue pairs and regions change.
-  void settle() noexcept {
+  void flush_deferred() noexcept {
     if (policy_.holds_packets()) [[unlikely]]
       send_late();
   }

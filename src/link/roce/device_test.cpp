@@ -306,7 +306,7 @@ TEST(RoceDevice, WhatWaitsLeavesBeforeItsQueuePairGoes) {
   for (int i = 0; i < 10; ++i) a.write(b, 64, true);
   {
     const std::scoped_lock guard(a.device->lock());
-    a.device->settle();
+    a.device->flush_deferred();
     a.device->adapter().destroy_qp(*a.qp);
     a.qp = nullptr;
   }

@@ -143,7 +143,7 @@ void MessageChannel::close() noexcept {
   } else {
     const std::scoped_lock guard(shared_->device->lock());
     Adapter& adapter = shared_->device->adapter();
-    shared_->device->settle();
+    shared_->device->flush_deferred();
     if (qp_ != nullptr) adapter.destroy_qp(*qp_);
     if (cq_ != nullptr) (void)adapter.destroy_cq(*cq_);
     if (region_ != nullptr) (void)adapter.memory().remove(*region_);
@@ -168,7 +168,7 @@ void MessageChannel::write_header(std::byte* out, uint8_t kind) noexcept {
 }
 
 void MessageChannel::commit(size_t bytes) noexcept {
-  WEFT_ASSERT(bytes <= message_bytes_max && sent_ - settled_ < send_slots &&
+  WEFT_ASSERT(bytes <= message_bytes_max && sent_ - acknowledged_ < send_slots &&
               sent_ - peer_consumed_ < credits);
   std::byte* const slot = send_slot(sent_ % send_slots);
   write_header(slot, kind_message);
@@ -221,7 +221,7 @@ void MessageChannel::collect() noexcept {
         on_arrival(static_cast<uint32_t>(one.id), one.bytes);
       } else if (one.id != control_id) {
         WEFT_ASSERT(one.id < sent_);
-        settled_ = std::max(settled_, one.id + 1);
+        acknowledged_ = std::max(acknowledged_, one.id + 1);
       }
     }
   }

@@ -69,12 +69,12 @@ class MessageChannel {
   void commit(size_t bytes) noexcept;
   uint64_t sent() const noexcept { return sent_; }  // messages
   // Messages that the peer has: by its adapter, or by its own word.
-  uint64_t settled() const noexcept { return settled_; }
+  uint64_t acknowledged() const noexcept { return acknowledged_; }
   // The peer says that it has consumed so many, whatever became of the acknowledgements. False: more than were sent.
-  bool settle(uint64_t count) noexcept {
+  bool acknowledge(uint64_t count) noexcept {
     if (count > sent_) return false;
-    settled_ = std::max(settled_, count);
-    WEFT_ASSERT(settled_ <= sent_);
+    acknowledged_ = std::max(acknowledged_, count);
+    WEFT_ASSERT(acknowledged_ <= sent_);
     return true;
   }
 
@@ -127,7 +127,7 @@ class MessageChannel {
   Result<void> make_queues(const os::SocketAddress& peer);
   void set_path_mtu(uint32_t mtu) noexcept;
   bool can_send() const noexcept {
-    return may_send_ && !failed_ && sent_ - settled_ < send_slots && sent_ - peer_consumed_ < credits;
+    return may_send_ && !failed_ && sent_ - acknowledged_ < send_slots && sent_ - peer_consumed_ < credits;
   }
   Result<void> to_send(proto::roce::Attributes& attributes, uint32_t mtu_there);
   [[gnu::noinline]] bool more_room() noexcept;
@@ -159,7 +159,7 @@ class MessageChannel {
   bool credit_due_ = false;
   uint32_t told_ = 0;  // of consumed_, to the peer
   uint64_t sent_ = 0;
-  uint64_t settled_ = 0;
+  uint64_t acknowledged_ = 0;
   uint64_t peer_consumed_ = 0;
   uint64_t consumed_ = 0;
   uint32_t pending_head_ = 0;

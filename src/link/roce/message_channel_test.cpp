@@ -83,7 +83,7 @@ TEST(RoceMessageChannel, MessagesOfAllSizesInOrder) {
     return b.got.size() == count;
   }));
   for (size_t i = 0; i < count; ++i) ASSERT_EQ(b.got[i], text(i)) << i;
-  EXPECT_TRUE(turn(a, b, [&] { return a.channel.settled() == count; }));
+  EXPECT_TRUE(turn(a, b, [&] { return a.channel.acknowledged() == count; }));
 }
 
 TEST(RoceMessageChannel, WhatIsNotConsumedStopsTheSender) {
@@ -112,7 +112,7 @@ TEST(RoceMessageChannel, ASleeperIsWoken) {
   End a, b;
   connect(a, b);
   ASSERT_TRUE(turn(a, b, [&] { return b.send("x"); }));
-  ASSERT_TRUE(turn(a, b, [&] { return b.channel.settled() == 1 && a.got.size() == 1; }));
+  ASSERT_TRUE(turn(a, b, [&] { return b.channel.acknowledged() == 1 && a.got.size() == 1; }));
   while (!b.channel.arm()) b.poll();
   EXPECT_TRUE(a.send("wake"));
   pollfd ready{b.channel.wait_fd(), POLLIN, 0};
@@ -129,7 +129,7 @@ TEST(RoceMessageChannel, WhoIsShownAMessageMayCloseTheChannel) {
   ASSERT_TRUE(turn(a, a, [&] {
     while (sent < count && a.send("x")) ++sent;
     b.channel.drive();
-    return a.channel.settled() == count;
+    return a.channel.acknowledged() == count;
   }));
   size_t shown = 0;
   (void)b.channel.poll([&](std::span<const std::byte>) {

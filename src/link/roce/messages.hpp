@@ -71,7 +71,7 @@ class Messages {
   static uint64_t taken(const Connection& connection) noexcept {
     return connection.link_.sent_sequence(connection.peer_);
   }
-  static uint64_t settled(const Connection& connection) noexcept {
+  static uint64_t completed(const Connection& connection) noexcept {
     return connection.is_lost_ ? 0 : connection.link_.completed_sequence(connection.peer_);
   }
   static bool delivered(const Connection& connection) noexcept {

@@ -12,9 +12,9 @@ constexpr uint64_t mib = uint64_t{1} << 20;
 constexpr int64_t balance_batches = 8;  // batches' worth that can be saved up
 // After the way has changed: what the sender has put into the ring already comes in no time, what both sides are still at shares
 // its time with others.
-constexpr uint32_t settling_messages = 3;
-constexpr uint64_t settling_bytes = uint64_t{3} << 19;
-constexpr uint64_t settling_bytes_max = uint64_t{6} << 20;
+constexpr uint32_t warm_up_messages = 3;
+constexpr uint64_t warm_up_bytes = uint64_t{3} << 19;
+constexpr uint64_t warm_up_bytes_max = uint64_t{6} << 20;
 constexpr uint32_t hopeless_after = 3;  // samples, all of them half as long again as the best way
 constexpr ptrdiff_t pairs_least = 4;    // samples of a batch that are not like the others
 constexpr uint32_t strangers_max = 96;  // then a trial ends without a result
@@ -36,7 +36,7 @@ bool beats(uint64_t cost, uint64_t other) noexcept { return cost + cost / 16 < o
 void CopyChooser::begin(Phase phase) noexcept {
   const CopyPath before = path();
   phase_ = phase;
-  to_settle_ = path() != before ? settling_messages + 1 : 0;
+  warm_up_left_ = path() != before ? warm_up_messages + 1 : 0;
   seen_ = 0;
   bytes_ = 0;
   strangers_ = 0;
@@ -96,23 +96,23 @@ bool CopyChooser::note(CopyPath used, uint64_t ticks, uint64_t bytes) noexcept {
     return path() != before;
   }
   bytes_ += bytes;
-  if (to_settle_ != 0) {
-    if (to_settle_ > 1) --to_settle_;
-    if ((to_settle_ == 1 && bytes_ >= settling_bytes) || bytes_ >= settling_bytes_max) to_settle_ = 0;
+  if (warm_up_left_ != 0) {
+    if (warm_up_left_ > 1) --warm_up_left_;
+    if ((warm_up_left_ == 1 && bytes_ >= warm_up_bytes) || bytes_ >= warm_up_bytes_max) warm_up_left_ = 0;
     return false;
   }
   sample_[seen_++] = per_mib(ticks, bytes);
   if (seen_ == batch || is_hopeless()) end_batch();
-  if (phase_ == Phase::Settled && seen_ == 0 && pick_trial(bytes)) begin(Phase::Trial);
+  if (phase_ == Phase::Steady && seen_ == 0 && pick_trial(bytes)) begin(Phase::Trial);
   return path() != before;
 }
 
 bool CopyChooser::pass() noexcept {
   const CopyPath before = path();
-  if (phase_ != Phase::Settled && ++strangers_ > strangers_max) {
+  if (phase_ != Phase::Steady && ++strangers_ > strangers_max) {
     since_trial_ = 0;
     if (++fruitless_ <= fruitless_max) tried_ &= ~(uint32_t{1} << static_cast<uint32_t>(trial_));
-    begin(Phase::Settled);
+    begin(Phase::Steady);
   }
   return path() != before;
 }
@@ -120,11 +120,11 @@ bool CopyChooser::pass() noexcept {
 void CopyChooser::end_batch() noexcept {
   const uint64_t cost = result();
   switch (phase_) {
-    case Phase::Settled: {
+    case Phase::Steady: {
       cost_of(best_) = cost;
       surprised_ = cost_at_trial_ != 0 &&
                    (cost > cost_at_trial_ + cost_at_trial_ / 4 || cost < cost_at_trial_ - cost_at_trial_ / 4);
-      begin(Phase::Settled);
+      begin(Phase::Steady);
       return;
     }
     case Phase::Trial:
@@ -148,7 +148,7 @@ void CopyChooser::end_batch() noexcept {
   since_trial_ = 0;
   cost_at_trial_ = cost_of(best_);
   surprised_ = false;
-  begin(Phase::Settled);
+  begin(Phase::Steady);
 }
 
 // Whether a trial begins, and of which way: each in its turn.
@@ -167,7 +167,7 @@ bool CopyChooser::pick_trial(uint64_t bytes) noexcept {
     const auto best = static_cast<int64_t>(cost_of(best_));
     const int64_t over = surprised_ ? best / 2 : static_cast<int64_t>(cost_of(next)) - best;
     const auto settling =
-        std::clamp<int64_t>(static_cast<int64_t>(settling_bytes / bytes), 1, settling_messages);
+        std::clamp<int64_t>(static_cast<int64_t>(warm_up_bytes / bytes), 1, warm_up_messages);
     const int64_t messages = settling + (over > best / 2 ? hopeless_after : batch);
     if (balance_ < 0 ||
         balance_ < of_bytes(static_cast<uint64_t>(std::clamp(over, int64_t{0}, 4 * best)), bytes) * messages)
@@ -190,7 +190,7 @@ void CopyChooser::exclude(CopyPath path) noexcept {
     ++changes_;
   }
   since_trial_ = 0;
-  begin(Phase::Settled);
+  begin(Phase::Steady);
 }
 
 }  // namespace weft::link::shm

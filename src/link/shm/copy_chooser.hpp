@@ -29,7 +29,7 @@ constexpr size_t copy_class_of(uint64_t bytes) noexcept {
 
 class CopyChooser {
  public:
-  static constexpr uint32_t batch = 9;               // messages, behind those that settle
+  static constexpr uint32_t batch = 9;               // messages, behind those that warm up
   static constexpr uint32_t messages_at_first = 16;  // before the first trial
   static constexpr uint32_t messages_apart = 512;    // at least, between two trials
   static constexpr uint64_t budget_share = 192;
@@ -44,7 +44,7 @@ class CopyChooser {
   CopyPath best() const noexcept { return best_; }
   // Each way that is possible had a trial.
   bool is_informed() const noexcept {
-    return trials_ != 0 && phase_ == Phase::Settled &&
+    return trials_ != 0 && phase_ == Phase::Steady &&
            (ways_ & ~tried_ & ~(uint32_t{1} << static_cast<uint32_t>(best_))) == 0;
   }
   // A message was copied in so many ticks. True: path() is another one now.
@@ -66,7 +66,7 @@ class CopyChooser {
   uint64_t lost_ticks() const noexcept { return lost_; }
 
  private:
-  enum class Phase : uint8_t { Settled, Trial, Compare, Again };
+  enum class Phase : uint8_t { Steady, Trial, Compare, Again };
   bool is_possible(CopyPath path) const noexcept { return (ways_ >> static_cast<uint32_t>(path) & 1) != 0; }
   uint64_t& cost_of(CopyPath path) noexcept { return costs_[static_cast<size_t>(path)]; }
   void charge(uint64_t cost, uint64_t bytes) noexcept;
@@ -80,8 +80,8 @@ class CopyChooser {
   CopyPath best_;
   CopyPath trial_ = CopyPath::Ring;
   CopyPath last_tried_ = CopyPath::Both;  // so the ring is tried first, or both
-  Phase phase_ = Phase::Settled;
-  uint32_t to_settle_ = 0;  // 0: messages are measured; else one more than are to pass before that
+  Phase phase_ = Phase::Steady;
+  uint32_t warm_up_left_ = 0;  // 0: messages are measured; else one more than are to pass before that
   uint32_t seen_ = 0;       // messages of this batch
   uint64_t bytes_ = 0;      // of these, and of those before that were not counted
   uint32_t strangers_ = 0;  // messages that came another way than asked for

@@ -33,14 +33,14 @@ struct Machine {
 
 // Messages until the best way is the one that is expected and stays so; `most` when that does not happen.
 int run(CopyChooser& chooser, Machine& machine, int messages, CopyPath best) {
-  int settled = messages;
+  int steady_from = messages;
   for (int i = 0; i < messages; ++i) {
     const CopyPath path = chooser.path();
     chooser.note(path, machine.take(path), message);
-    if (chooser.best() != best) settled = messages;
-    else if (settled == messages) settled = i;
+    if (chooser.best() != best) steady_from = messages;
+    else if (steady_from == messages) steady_from = i;
   }
-  return settled;
+  return steady_from;
 }
 
 TEST(CopyChooser, FindsTheBestWayUnderNoise) {

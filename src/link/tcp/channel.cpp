@@ -73,7 +73,7 @@ int Channel::connect(const os::SocketAddress& to, const os::SocketAddress& from,
       return error_;
     }
   }
-  settle_congestion_control(fd_.get(), to);
+  choose_congestion_control(fd_.get(), to);
   state_ = State::Connecting;
   if (::connect(fd_.get(), to.get(), to.size()) != 0 && errno != EINPROGRESS) fail(errno);
   return error_;

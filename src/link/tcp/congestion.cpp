@@ -40,7 +40,7 @@ bool same_place(os::SocketAddress a, os::SocketAddress b) noexcept {
 
 }  // namespace
 
-void settle_congestion_control(int socket, const os::SocketAddress& to) noexcept {
+void choose_congestion_control(int socket, const os::SocketAddress& to) noexcept {
   if (same_place(to, to.is_loopback() ? to : os::source_toward(to))) use(socket, within_host);
 }
 

@@ -11,7 +11,7 @@
 namespace weft::link::tcp {
 
 // Before connect(): `socket` will connect to `to`.
-void settle_congestion_control(int socket, const os::SocketAddress& to) noexcept;
+void choose_congestion_control(int socket, const os::SocketAddress& to) noexcept;
 // Before listen(): what will be accepted begins with Reno, for pacing that has begun stays with a socket.
 void prepare_congestion_control(int listener) noexcept;
 // After accept(): a connection from another host goes back to the system's.

@@ -31,7 +31,7 @@ void connect_over(const os::SocketAddress& here) {
   ASSERT_EQ(::listen(listener.get(), 1), 0);
   const os::SocketAddress place = os::local_address(listener.get());
   const os::Fd client = make_socket(here.family());
-  settle_congestion_control(client.get(), place);
+  choose_congestion_control(client.get(), place);
   ASSERT_EQ(::connect(client.get(), place.get(), place.size()), 0);
   const os::Fd accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   ASSERT_TRUE(accepted);
@@ -49,7 +49,7 @@ TEST(CongestionControl, IsRenoBetweenSocketsOfOneHost) {
 TEST(CongestionControl, IsTheSystemsTowardsOthers) {
   const os::Fd fresh = make_socket(AF_INET);
   const std::string before = algorithm_of(fresh);
-  settle_congestion_control(fresh.get(), os::SocketAddress::from_text("192.0.2.1:9").value());
+  choose_congestion_control(fresh.get(), os::SocketAddress::from_text("192.0.2.1:9").value());
   EXPECT_EQ(algorithm_of(fresh), before);
   // What is connected to nobody is not connected to this host.
   prepare_congestion_control(fresh.get());

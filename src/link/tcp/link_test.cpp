@@ -44,7 +44,7 @@ struct End final : Events {
   }
   void peer_lost(Peer& peer, core::ProviderError why) noexcept override {
     lost.push_back(why);
-    settled_when_lost = link->completed_sequence(peer);
+    completed_when_lost = link->completed_sequence(peer);
     std::erase_if(peers, [&](const auto& entry) { return entry.get() == &peer; });
   }
   bool on_frame(Peer& peer, const wire::FrameHead& head, const std::byte*) noexcept {
@@ -72,7 +72,7 @@ struct End final : Events {
   std::map<const Peer*, std::string> names;
   std::map<std::string, std::vector<uint64_t>> came;
   std::vector<core::ProviderError> lost;
-  uint64_t settled_when_lost = 0;
+  uint64_t completed_when_lost = 0;
   size_t frames = 0;
   Peer* last = nullptr;
 };
@@ -349,7 +349,7 @@ TEST(TcpLink, ClosedPeersAreToldAndComeBack) {
   b.reset();
   until([&] { return !a.lost.empty(); }, {&a});
   EXPECT_EQ(a.lost[0], core::ProviderError::PeerClosed);
-  EXPECT_EQ(a.settled_when_lost, sent) << "what the socket took has not failed";
+  EXPECT_EQ(a.completed_when_lost, sent) << "what the socket took has not failed";
   EXPECT_TRUE(a.peers.empty());
   End again;
   ASSERT_TRUE(again.open(FI_SOCKADDR_IN, name));
@@ -416,7 +416,7 @@ TEST(TcpLink, WhatABrokenSocketRefusesNeverSettles) {
     const uint64_t mark = a.link->sent_sequence(*peer);
     EXPECT_LT(a.link->completed_sequence(*peer), mark);
     until([&] { return !a.lost.empty(); }, {&a, &b});
-    EXPECT_LT(a.settled_when_lost, mark);
+    EXPECT_LT(a.completed_when_lost, mark);
   }
 }
 

@@ -112,7 +112,7 @@ class Messages {
     }
     return bytes;
   }
-  static uint64_t settled(const Connection& connection) noexcept {
+  static uint64_t completed(const Connection& connection) noexcept {
     return connection.channel.state() == Channel::State::Open ? connection.channel.written() : 0;
   }
   // Whether the other machine has all of it.

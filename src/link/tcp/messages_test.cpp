@@ -153,7 +153,7 @@ struct PartsHandler {
 };
 static_assert(proto::HasZeroCopyFrames<TcpLink> && proto::TakesParts<PartsHandler, TcpLink::Peer>);
 
-// Large frames that leave from where they lie: their bytes are free when they have settled, or were kept. They arrive where they belong.
+// Large frames that leave from where they lie: their bytes are free when they are complete, or were kept. They arrive where they belong.
 TEST(TcpMessages, LargeFramesLieWhereTheyAreUntilTheyHaveSettled) {
   Node a, b;
   PartsHandler into{b};

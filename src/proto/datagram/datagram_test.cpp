@@ -64,7 +64,7 @@ struct FakeLink {
 struct DatagramEndpoint : testing::Test {
   DatagramEndpoint() {
     tx.cq = &queue;
-    tx.settle();
+    tx.apply_bindings();
     receiver.cq = &queue;
     endpoint.set_receive_context(0, &receiver);
     endpoint.add_queue(&queue);

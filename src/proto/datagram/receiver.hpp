@@ -35,7 +35,7 @@ class DatagramReceiver : public RxSink {
   size_t multi_receive_min = 64;  // FI_OPT_MIN_MULTI_RECV
 
   void choose(uint64_t caps) noexcept { names_sources = (caps & FI_SOURCE) != 0; }
-  void settle() noexcept {}
+  void apply_bindings() noexcept {}
   size_t posted_max() const noexcept { return posted_.size(); }
   size_t posted() const noexcept { return tail_ - head_; }
 

@@ -89,7 +89,7 @@ struct TxContext {
   core::Counter* reads = nullptr;
   core::Counter* writes = nullptr;
 
-  void settle() noexcept {  // after binding
+  void apply_bindings() noexcept {  // after binding
     default_completes = cq != nullptr && (!selective || (op_flags & FI_COMPLETION) != 0);
     default_plain =
         (op_flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE | FI_FENCE)) == 0;
@@ -209,7 +209,7 @@ struct RxContext : RxSink {
   uint64_t received() const noexcept { return ops.given() + parts_; }
   uint64_t received_bytes() const noexcept { return bytes_; }  // of messages
   size_t unexpected() const noexcept { return unexpected_pool.in_use(); }
-  void settle() noexcept {
+  void apply_bindings() noexcept {
     default_completes = completes(op_flags);
     posts_plain = default_completes && !shared;
   }

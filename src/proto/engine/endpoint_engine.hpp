@@ -86,7 +86,7 @@ concept ReceiveContext = std::derived_from<R, RxSink> &&
     requires(R& rx, const R& known, const ReceiveRequest& request, const void* context, uint64_t caps) {
   { rx.choose(caps) }  // what the endpoint was opened with (FI_DIRECTED_RECV ...)
   noexcept;
-  { rx.settle() }  // op_flags or what is bound has changed
+  { rx.apply_bindings() }  // op_flags or what is bound has changed
   noexcept;
   { rx.receive(request) }
   noexcept->std::same_as<ssize_t>;

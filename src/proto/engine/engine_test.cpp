@@ -42,10 +42,10 @@ struct End {
     engine.add_queue(&cq);
     tx.cq = &cq;
     tx.sends = &sends;
-    tx.settle();
+    tx.apply_bindings();
     rx.cq = &cq;
     rx.unexpected_bytes_max = limits.unexpected_bytes;
-    rx.settle();
+    rx.apply_bindings();
     engine.set_receive_context(0, &rx);
     for (int other = 0; other < 3; ++other) {
       const auto address = sim::address_of(other);
@@ -1227,7 +1227,7 @@ TEST_F(LateEngineTest, ContextsSettleTheirOwn) {
   TxContext other;
   other.cq = &other_cq;
   other.sends = &other_sends;
-  other.settle();
+  other.apply_bindings();
   int first = 0;
   int second = 0;
   const Bytes bytes = pattern(8);
@@ -1269,7 +1269,7 @@ using KeepingEngineTest = EngineTest<KeepingLink>;
 // The last acknowledgement and the news that the peer has gone may come in one poll.
 TEST_F(KeepingEngineTest, NothingIsPushedToThePeerThatIsGone) {
   a->tx.selective = true;
-  a->tx.settle();
+  a->tx.apply_bindings();
   Bytes into(5000);
   ASSERT_EQ(b->receive(into), 0);
   ASSERT_EQ(a->send(1, pattern(5000)), 0);

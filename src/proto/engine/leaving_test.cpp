@@ -33,7 +33,7 @@ struct End {
     engine.set_regions(&regions);
     engine.add_queue(&cq);
     tx.cq = &cq;
-    tx.settle();
+    tx.apply_bindings();
     sink.cq = &cq;
     for (int other = 0; other < 2; ++other) {
       const auto address = sim::address_of(other);
@@ -83,7 +83,7 @@ struct Leaving : testing::Test {
   }
   void open(RxContext& context, core::CompletionQueue* cq, size_t index) {
     context.cq = cq;
-    context.settle();
+    context.apply_bindings();
     b.engine.set_receive_context(index, &context);
   }
   static void receive(RxContext& context, Bytes& into) {

@@ -51,8 +51,8 @@ struct End {
     engine.add_queue(&cq);
     cq.add(engine);
     tx.cq = rx.cq = &cq;
-    tx.settle();
-    rx.settle();
+    tx.apply_bindings();
+    rx.apply_bindings();
     engine.set_receive_context(0, &rx);
     for (int other = 0; other < 3; ++other) {
       const auto address = sim::address_of(other);
@@ -353,7 +353,7 @@ TEST(LinkConcepts, WhatIsNotDeliveredIsCounted) {
   Pair<CompletingLink> pair;
   core::Counter sends;
   pair.a.tx.sends = &sends;
-  pair.a.tx.settle();
+  pair.a.tx.apply_bindings();
   pair.a.inject(1, pattern(50));
   pair.net.kill(1);
   pair.a.engine.progress();

@@ -316,7 +316,7 @@ void World<L>::received_part(Node& node, Posted& record, const core::CompletionE
 
 // Lets everything come to an end: posts what is missing, cancels what is too much, and looks at what is left.
 template <class L>
-void World<L>::settle() {
+void World<L>::run_to_the_end() {
   net_.refusal = net_.delay = net_.starving = net_.unseen = net_.parting = net_.unreadable = 0;
   for (auto& node : nodes_) {
     while (!node->taken.empty()) release(*node, 0);

@@ -516,12 +516,12 @@ class LateLink : public PlainLink {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    settle();
+    complete_some();
     return PlainLink::poll(handler);
   }
 
  protected:
-  void settle() noexcept {
+  void complete_some() noexcept {
     for (const auto& [id, peer] : peers_)
       if (!net_->chance(net_->delay)) peer->completed += net_->random() % (peer->sent - peer->completed + 1);
   }
@@ -560,7 +560,7 @@ class ReferringLink : public LateLink {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    settle();
+    complete_some();
     for (const auto& [id, peer] : peers_)
       for (Frame& frame : net_->wires[{id_, id}])
         if (!frame.told && frame.sequence <= peer->completed) {

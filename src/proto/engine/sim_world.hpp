@@ -38,7 +38,7 @@ class World final : public Watcher {
   // Runs `steps` random calls, then waits for the end of everything. Empty, or what went wrong.
   std::string run(int steps) {
     for (int i = 0; i < steps && wrong_.empty(); ++i) step();
-    if (wrong_.empty()) settle();
+    if (wrong_.empty()) run_to_the_end();
     return wrong_;
   }
   const Shortcuts& shortcuts() const { return net_.shortcuts; }
@@ -167,7 +167,7 @@ class World final : public Watcher {
     if (node.tx.sends != nullptr) node.engine->count_sends();
     node.tx.reads = &node.reads;
     node.tx.writes = &node.writes;
-    node.tx.settle();
+    node.tx.apply_bindings();
     for (size_t i = 0; i < (bits_ == 0 ? 1 : contexts_max); ++i) {
       node.sides.push_back(std::make_unique<Side>());
       Side& side = *node.sides.back();
@@ -181,7 +181,7 @@ class World final : public Watcher {
       // Where peers come without us nobody counts them.
       side.context->remote_writes = exposing_ ? nullptr : &side.writes;
       side.context->remote_reads = exposing_ ? nullptr : &side.reads;
-      side.context->settle();
+      side.context->apply_bindings();
       node.engine->set_receive_context(i, side.context.get());
     }
     if (exposing_) check(node.engine->serve_regions(false, false) == 0, "regions are not served");
@@ -336,7 +336,7 @@ class World final : public Watcher {
   Sent* part_of(Posted& record, const core::CompletionError& entry);
   void answered(Posted& record, const core::CompletionError& entry);
   void check_given_back(const Posted& record, const core::CompletionError& entry);
-  void settle();
+  void run_to_the_end();
   bool at_rest();
   std::string what_waits();
   void help();

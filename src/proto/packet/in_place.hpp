@@ -16,11 +16,11 @@ concept HasPartsThatStay = requires(P& link) {
   noexcept;
 };
 
-// settle_parts() returns when the device reads no parts of packets that were sent before, for an owner that gives them
+// release_parts() returns when the device reads no parts of packets that were sent before, for an owner that gives them
 // up though the receiver does not have them. From within poll() it does nothing.
 template <class P>
-concept HasSettledParts = requires(P& link) {
-  { link.settle_parts() }
+concept ReleasesParts = requires(P& link) {
+  { link.release_parts() }
   noexcept;
 };
 

@@ -490,7 +490,7 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
   c.asks_for_sign = false;
   if (c.out.unsent() != 0 || c.out.lost() != 0) make_ready(c);
   c.out.assert_invariants();
-  WEFT_ASSERT(settled(c) <= c.out.end());
+  WEFT_ASSERT(completed(c) <= c.out.end());
   if (c.out.outstanding()) touch(c);
 }
 

@@ -39,7 +39,7 @@ struct PacketOutput {
   virtual bool send_segmented(std::span<const std::byte> to, const iovec* parts, size_t count,
                               size_t packet_bytes) noexcept = 0;
   // Returns when no device reads parts of packets that were sent.
-  virtual void settle() noexcept {}
+  virtual void release_parts() noexcept {}
 
  protected:
   ~PacketOutput() = default;
@@ -151,7 +151,7 @@ class Core {
     (void)connection.out.append(pool_, static_cast<const std::byte*>(bytes), count);
   }
   // As reserve() and append(), of a frame of `head` bytes and these parts: those that are long enough stay where they
-  // are until settled() has passed them, copy_out(), or the end of the connection.
+  // are until completed() has passed them, copy_out(), or the end of the connection.
   static constexpr size_t in_place_bytes_min = 2048;
   bool reserve_in_place(Connection& connection, size_t head, const iovec* parts, size_t count) noexcept;
   void append_in_place(Connection& connection, const iovec& part) noexcept {
@@ -164,7 +164,7 @@ class Core {
   // Before push(): a completion waits for this frame, so the peer is asked for an answer.
   static void expect(Connection& connection) noexcept { connection.expects = true; }
   // Bytes of the stream before it need us no more.
-  static uint64_t settled(const Connection& connection) noexcept {
+  static uint64_t completed(const Connection& connection) noexcept {
     return std::max(connection.out.acked(), connection.assumed_delivered);
   }
   // A frame was appended: it goes at once when nothing went since the last poll, or when enough is there.
@@ -236,7 +236,7 @@ class Core {
   uint64_t data_at() const noexcept { return data_at_; }
   static constexpr uint64_t answer_guard = 20 * second;
   // Sends the acknowledgements that wait for company: before a sleep.
-  void settle(uint64_t now) noexcept;
+  void send_owed_acks(uint64_t now) noexcept;
   const Counters& counters() const noexcept { return counters_; }
   Statistics statistics() const noexcept;
   const Oddities& oddities() const noexcept { return oddities_; }

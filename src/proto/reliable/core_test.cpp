@@ -241,7 +241,7 @@ TEST(ReliableCore, WhatAMessageBringsAboutIsNotSeenBeforeItsAcknowledgement) {
     tell(1, 2);
     tell(2, 0);
     const sim::Peer& peer = *world.nodes[0]->peers.at(1);
-    ASSERT_EQ(Core::settled(peer), peer.sent) << round;
+    ASSERT_EQ(Core::completed(peer), peer.sent) << round;
   }
   EXPECT_EQ(world.wrong, "");
 }

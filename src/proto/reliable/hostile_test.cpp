@@ -386,7 +386,7 @@ struct Asleep : testing::Test {
     net.flying = std::move(socket);
     run(net, {&a, &b}, 3 * second);
   }
-  uint64_t settled() { return Core::settled(a.to("bbbb")); }
+  uint64_t completed() { return Core::completed(a.to("bbbb")); }
 };
 
 TEST_F(Asleep, ManySmallPacketsAreTakenForArrived) {
@@ -395,7 +395,7 @@ TEST_F(Asleep, ManySmallPacketsAreTakenForArrived) {
     const size_t heard = b.heard["aaaa"].size();
     const std::string all = say_each(count, static_cast<size_t>(bytes));
     pass(10 * second);  // what it answers when it wakes looks like a long round trip
-    EXPECT_EQ(settled(), a.to("bbbb").out.end()) << count << " of " << bytes;
+    EXPECT_EQ(completed(), a.to("bbbb").out.end()) << count << " of " << bytes;
     wake();
     EXPECT_EQ(b.heard["aaaa"].substr(heard), all);
     EXPECT_EQ(a.to("bbbb").out.acked(), a.to("bbbb").out.end());
@@ -410,7 +410,7 @@ TEST_F(Asleep, WithoutAssumptionsOnlyAcknowledgedBytesAreSettled) {
   const uint64_t before = a.to("bbbb").out.end();
   (void)say_each(3, 100);
   pass(10 * second);
-  EXPECT_EQ(settled(), before + 300);
+  EXPECT_EQ(completed(), before + 300);
   EXPECT_EQ(a.core->statistics().assumed, 300u);
   wake();
   EXPECT_EQ(a.core->statistics().assumed, 300u);
@@ -420,17 +420,17 @@ TEST_F(Asleep, WithoutAssumptionsOnlyAcknowledgedBytesAreSettled) {
   End strict(net, "cccc", 1000, window, config);
   strict.say("bbbb", "hello");
   run(net, {&strict, &b}, 50 * ms);
-  ASSERT_EQ(Core::settled(strict.to("bbbb")), 5u);
+  ASSERT_EQ(Core::completed(strict.to("bbbb")), 5u);
   strict.say("bbbb", "more");
   for (const uint64_t until = net.now + 10 * second; net.now < until; net.now += 50 * us) {
     strict.core->end_poll(net.now);
     for (; !net.flying.empty(); net.flying.pop_front()) socket.push_back(net.flying.front());
   }
-  EXPECT_EQ(Core::settled(strict.to("bbbb")), 5u);
+  EXPECT_EQ(Core::completed(strict.to("bbbb")), 5u);
   EXPECT_EQ(strict.core->statistics().assumed, 0u);
   net.flying = std::move(socket);
   run(net, {&strict, &b}, 3 * second);
-  EXPECT_EQ(Core::settled(strict.to("bbbb")), 9u);
+  EXPECT_EQ(Core::completed(strict.to("bbbb")), 9u);
   EXPECT_EQ(b.heard["cccc"], "hellomore");
 }
 
@@ -449,7 +449,7 @@ TEST_F(Asleep, OnlyWhatFitsIsTakenForArrived) {
   const size_t heard = b.heard["aaaa"].size();
   const std::string all = say_each(150, 1200);
   pass(10 * second);
-  EXPECT_GT(settled(), before + 10 * 1200);
+  EXPECT_GT(completed(), before + 10 * 1200);
   std::map<uint64_t, uint64_t> kept;  // from, to
   for (const auto& datagram : socket) {
     Packet packet;
@@ -459,8 +459,8 @@ TEST_F(Asleep, OnlyWhatFitsIsTakenForArrived) {
   uint64_t end = before;
   for (const auto& [from, to] : kept)
     if (from <= end) end = std::max(end, to);
-  EXPECT_LE(settled(), end);
-  EXPECT_LT(settled(), before + all.size());
+  EXPECT_LE(completed(), end);
+  EXPECT_LT(completed(), before + all.size());
   wake();
   EXPECT_EQ(b.heard["aaaa"].substr(heard), all);
   EXPECT_EQ(a.losses + b.losses, 0);
@@ -573,7 +573,7 @@ TEST_F(Hostile, SendErrorsEndAPeerThatWasNeverMet) {
     EXPECT_GE(errors, 3);
     EXPECT_EQ(a.losses, met ? 0 : 1);
     if (met) {
-      EXPECT_LT(Core::settled(a.to(there)), end);
+      EXPECT_LT(Core::completed(a.to(there)), end);
       EXPECT_EQ(a.to(there).life.send_error, ENETUNREACH);
       a.core->remove(a.to(there), net.now);
       a.peers.erase(there);

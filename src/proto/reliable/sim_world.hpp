@@ -345,7 +345,7 @@ inline void Node::connect(int to, uint64_t bytes) {
 inline bool Node::idle() const {
   return std::all_of(peers.begin(), peers.end(), [&](const auto& entry) {
     const Peer& peer = *entry.second;
-    return peer.sent == peer.goal && peer.out.acked() == peer.goal && Core::settled(peer) == peer.goal &&
+    return peer.sent == peer.goal && peer.out.acked() == peer.goal && Core::completed(peer) == peer.goal &&
            !peer.in.blocked();
   });
 }
@@ -357,7 +357,7 @@ inline void Node::poll() {
   core_->end_poll(world_.now);
   for (auto& [number, peer] : peers) {
     if (world_.rules.in_place) {
-      peer->take_back(Core::settled(*peer));
+      peer->take_back(Core::completed(*peer));
       if (world_.choices.chance(0.002)) {
         if (!core_->copy_out(*peer)) world_.complain("no memory");
         peer->take_back(UINT64_MAX);

@@ -170,10 +170,10 @@ void Core::assume_delivered(Connection& c) noexcept {
   // After the completion the program may change its memory, so retransmissions need a copy.
   if (c.out.has_borrowed()) {
     if (!c.out.copy_out(pool_)) return;
-    output_.settle();
+    output_.release_parts();
   }
   const uint64_t end = c.out.end_of(kept);
-  const uint64_t before = settled(c);
+  const uint64_t before = completed(c);
   WEFT_ASSERT(!c.out.has_borrowed() && end <= c.out.next());
   if (end <= before) return;
   counters_.assumed += end - before;
@@ -216,7 +216,7 @@ bool Core::closed(uint64_t now, bool hurried) noexcept {
   for (Connection* c : slots_) {
     if (c == nullptr || c->ending.closed) continue;
     const bool sound = is_sound(*c);
-    const uint64_t arrived = sound ? settled(*c) : c->out.acked();
+    const uint64_t arrived = sound ? completed(*c) : c->out.acked();
     if (hurried && c->who.peer_id != 0 && !unvalidated(*c) &&
         (arrived == c->out.end() || is_silent(*c, now))) {
       for (unsigned i = 1; i < good_byes && c->out.outstanding(); ++i) {

@@ -307,7 +307,7 @@ bool Core::copy_out(Connection& c) noexcept {
   if (!c.out.has_borrowed()) return true;
   const bool is_copied = c.out.copy_out(pool_);
   if (!is_copied) c.out.give_up(pool_);
-  output_.settle();
+  output_.release_parts();
   WEFT_ASSERT(!c.out.has_borrowed());
   return is_copied;
 }
@@ -376,7 +376,7 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   return true;
 }
 
-void Core::settle(uint64_t now) noexcept {
+void Core::send_owed_acks(uint64_t now) noexcept {
   next_due_ = UINT64_MAX;  // exactly, for a sleeper should not wake for what is over
   timed_.for_each([&](Connection& c) {
     if (c.owed.due() != 0) (void)send_alone(c, PacketType::Data, 0, c.out.next(), now);

@@ -40,10 +40,10 @@ class UnreliableWorld {
         post_receives(*end);
         while (random.chance(0.4)) post_send(*end);
       }
-      settle(random.chance(0.7) ? now : 0);
+      run_until(random.chance(0.7) ? now : 0);
     }
     for (auto& side : nodes_) side->refuses = false;
-    settle(UINT64_MAX);
+    run_until(UINT64_MAX);
     for (auto& side : nodes_) finish(*side);
     return wrong;
   }
@@ -141,7 +141,7 @@ class UnreliableWorld {
   }
 
   // What arrives until then, and what the adapters have to send.
-  void settle(uint64_t until) {
+  void run_until(uint64_t until) {
     for (int rounds = 0; rounds < 100'000; ++rounds) {
       for (auto& side : nodes_) {
         side->adapter.flush(now);

@@ -38,7 +38,7 @@ struct Receiver {
 
   // --- the context, as proto::ReceiveContext has it ---
   virtual void choose(uint64_t caps) noexcept = 0;
-  virtual void settle() noexcept = 0;
+  virtual void apply_bindings() noexcept = 0;
   virtual ssize_t cancel(const void* context) noexcept = 0;
   virtual size_t posted_max() const noexcept = 0;
   virtual size_t posted() const noexcept = 0;

@@ -65,7 +65,7 @@ int bind_cq(Port& p, Cq& cq, uint64_t flags) {
     p.transmitter->cq = &cq;
     p.tx->cq = &cq.queue;
     p.tx->selective = selective;
-    p.tx->settle();
+    p.tx->apply_bindings();
   }
   if (receives && p.receiver != nullptr) {
     if (const int status = attach(p, cq); status != 0) return status;
@@ -73,7 +73,7 @@ int bind_cq(Port& p, Cq& cq, uint64_t flags) {
     p.receiver->sink->cq = &cq.queue;
     p.receiver->sink->selective = selective;
     p.receiver->sink->hidden_source = (p.caps & FI_SOURCE) != 0 ? 0 : FI_ADDR_NOTAVAIL;
-    p.receiver->settle();
+    p.receiver->apply_bindings();
     if (p.shared_receiver != nullptr) {
       for (auto& sharer : p.shared_receiver->sharers)
         if (sharer.engine == p.core->engine) sharer.cq = &cq;
@@ -322,14 +322,14 @@ int set_op_flags(Port& p, void* arg) {
   const uint64_t op_flags = flags & ~(FI_TRANSMIT | FI_RECV);
   if ((flags & FI_TRANSMIT) != 0 && p.tx != nullptr) {
     p.tx->op_flags = op_flags;
-    p.tx->settle();
+    p.tx->apply_bindings();
   }
   if ((flags & FI_RECV) != 0 && p.rx != nullptr) {
     if (p.alias) {
       p.alias_receive_flags = op_flags;
     } else {
       p.rx->op_flags = op_flags;
-      p.receives->settle();
+      p.receives->apply_bindings();
     }
   }
   set_data_vectors(p);
@@ -369,7 +369,7 @@ int make_alias(Port& p, struct fi_alias& alias) {
     made->tx = &made->transmitter->context;
     if ((alias.flags & FI_RECV) == 0) {
       made->tx->op_flags = alias.flags & ~FI_TRANSMIT;
-      made->tx->settle();
+      made->tx->apply_bindings();
     }
   }
   set_data_vectors(*made);

@@ -40,7 +40,7 @@ void set_transmitter(Port& p, const fi_tx_attr* attr) {
   p.transmitter = std::make_unique<Transmitter>(*p.domain);
   p.tx = &p.transmitter->context;
   p.tx->op_flags = attr != nullptr ? attr->op_flags : 0;
-  p.tx->settle();
+  p.tx->apply_bindings();
 }
 void set_receiver(Port& p, const fi_rx_attr* attr, uint64_t caps, uint8_t index,
                   const proto::EngineLimits& limits) {
@@ -49,7 +49,7 @@ void set_receiver(Port& p, const fi_rx_attr* attr, uint64_t caps, uint8_t index,
   p.rx = p.receiver->sink;
   p.rx->op_flags = attr != nullptr ? attr->op_flags : 0;
   p.receiver->choose(caps);
-  p.receiver->settle();
+  p.receiver->apply_bindings();
 }
 // FI_SEND and FI_RECV are implied when neither is given with FI_MSG or FI_TAGGED (fi_getinfo(3), capabilities).
 uint64_t full_caps(uint64_t caps, fi_ep_type type) noexcept {

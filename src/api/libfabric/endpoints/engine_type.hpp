@@ -53,7 +53,7 @@ class ReceiverOf final : public Receiver {
   }
 
   void choose(uint64_t caps) noexcept override { context_.choose(caps); }
-  void settle() noexcept override { context_.settle(); }
+  void apply_bindings() noexcept override { context_.apply_bindings(); }
   ssize_t cancel(const void* context) noexcept override { return context_.cancel(context); }
   size_t posted_max() const noexcept override { return context_.posted_max(); }
   size_t posted() const noexcept override { return context_.posted(); }

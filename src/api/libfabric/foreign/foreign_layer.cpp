@@ -52,7 +52,7 @@ class Layered : public Source {
   Layered(Source source, const char* layer) : Source(std::move(source)), full_name_(name + ";" + layer) {}
 
   template <class Layer>
-  bool settle() {
+  bool make_offers() {
     for (const uint32_t format : {uint32_t{FI_SOCKADDR_IN}, uint32_t{FI_SOCKADDR_IN6}})
       if (SocketAddresses::available(format)) add_offer<Layer>(format);
     if (offers_.empty()) return false;
@@ -129,7 +129,7 @@ LayeredPtr layer_with(Source source) {
   source.dup_info = [](const fi_info* info) { return dup_info(info); };
   source.free_info = [](fi_info* info) { free_info(info); };
   LayeredPtr layered(new Layered(std::move(source), Layer::name));
-  return layered->settle<Layer>() ? std::move(layered) : nullptr;
+  return layered->make_offers<Layer>() ? std::move(layered) : nullptr;
 }
 
 }  // namespace

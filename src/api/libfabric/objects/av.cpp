@@ -64,7 +64,7 @@ int check_insert(const Av& av, uint64_t flags, const char* what) {
   if ((flags & FI_AV_USER_ID) != 0) return refuse(av, FI_ENOSYS, what, "FI_AV_USER_ID is not supported");
   if ((flags & ~uint64_t{FI_MORE | FI_SYNC_ERR}) != 0)
     return refuse(av, FI_EBADFLAGS, what, "flags knows only FI_MORE and FI_SYNC_ERR");
-  settle_owner(*av.table);
+  own_after_fork(*av.table);
   return 0;
 }
 
@@ -223,7 +223,7 @@ int av_remove(fid_av* fid, fi_addr_t* addresses, size_t count, uint64_t flags) {
   if ((av.flags & FI_READ) != 0)
     return refuse(av, FI_EACCES, "fi_av_remove", "the address vector was opened with FI_READ");
   if (addresses == nullptr && count != 0) return -FI_EINVAL;
-  settle_owner(*av.table);
+  own_after_fork(*av.table);
   std::scoped_lock guard(av.domain.lock);
   int first_error = 0;
   for (size_t i = 0; i < count; ++i) {

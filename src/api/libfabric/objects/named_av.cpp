@@ -143,7 +143,7 @@ Result<NamedTable> open_named_table(const Domain& domain, const fi_av_attr& attr
   return table_of(shared);
 }
 
-void settle_owner(AddressVector& table) noexcept {
+void own_after_fork(AddressVector& table) noexcept {
   if (!table.is_published()) return;
   Registry& known = registry();
   std::scoped_lock guard(known.mutex);

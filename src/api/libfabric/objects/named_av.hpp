@@ -21,6 +21,6 @@ struct NamedTable {
 Result<NamedTable> open_named_table(const Domain& domain, const fi_av_attr& attr);
 
 // A forked child's copy of a table is its own: the parent's readers must not see what it does. Before each change.
-void settle_owner(core::AddressVector& table) noexcept;
+void own_after_fork(core::AddressVector& table) noexcept;
 
 }  // namespace weft::fi

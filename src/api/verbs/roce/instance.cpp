@@ -43,7 +43,7 @@ std::unique_lock<Lock> lock_at_exit(Lock& lock) noexcept {
 }
 
 // A program that ends without closing what it opened: an acknowledgement that waits for its next call leaves now.
-[[gnu::destructor]] void settle_at_exit() noexcept {
+[[gnu::destructor]] void flush_at_exit() noexcept {
   Registry& all = registry();
   const auto guard = lock_at_exit(all.mutex);
   if (!guard.owns_lock()) return;

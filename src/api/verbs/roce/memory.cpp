@@ -149,7 +149,7 @@ int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, un
     auto rights = checked_access(at, bytes, wanted);
     if (!rights) return rights.error();
     const Guard guard(own.lock());
-    own.device().settle();
+    own.device().flush_deferred();
     const uint64_t base = moves ? reinterpret_cast<uint64_t>(at) : mine.region->base;
     auto ok = own.adapter().memory().change(*mine.region, after.number, static_cast<std::byte*>(at), base,
                                             bytes, *rights);
@@ -170,7 +170,7 @@ int dereg_mr(ibv_mr* mr) noexcept {
   Mr& mine = of(mr);
   {
     const Guard guard(own.lock());
-    own.device().settle();
+    own.device().flush_deferred();
     if (own.adapter().memory().remove(*mine.region) != 0)
       return refuse({EBUSY, "ibv_dereg_mr: memory windows are bound to the region"});
     own.instance->device().unmap(mine.mapping);

@@ -159,7 +159,7 @@ int open(const weft_verbs_device* device, ibv_context* context, weft_verbs_ops* 
 void close(ibv_context*, void* state) noexcept {
   const std::unique_ptr<Opened> own(static_cast<Opened*>(state));
   const Guard guard(own->lock());
-  own->device().settle();
+  own->device().flush_deferred();
   own->instance->await_raised();
   free_left(*own);
 }

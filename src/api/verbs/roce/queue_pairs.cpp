@@ -208,7 +208,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) noexcept {
         const Guard guard(own.lock());
         if ((mask & IBV_QP_PATH_MTU) != 0 && (mask & IBV_QP_AV) != 0)
           if (auto ok = check_path_mtu(own, *to); !ok) return ok;
-        own.device().settle();
+        own.device().flush_deferred();
         if ((mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_ERR)
           own.device().await_acknowledgements(*of(qp).pair);
         auto ok = own.adapter().modify(*of(qp).pair, *to, static_cast<uint32_t>(mask), own.device().now());
@@ -265,7 +265,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
     const Guard guard(own.lock());
     if (own.adapter().first_group(*mine.pair))
       return refuse({EBUSY, "the queue pair is attached to a multicast group"});
-    own.device().settle();
+    own.device().flush_deferred();
     release_pair(mine);
     if (mine.xrcd != nullptr) {
       --mine.xrcd->users;
