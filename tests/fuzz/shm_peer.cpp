@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/memory_region.hpp"
-#include "link/shm/greeting.hpp"
+#include "link/shm/handshake.hpp"
 #include "link/shm/link.hpp"
 #include "os/poll_set.hpp"
 #include "os/process.hpp"

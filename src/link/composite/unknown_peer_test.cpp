@@ -52,7 +52,7 @@ bool until(const std::function<bool()>& done) {
   return true;
 }
 
-// A greeting has the full name, with the nonce of the shared memory: the network address alone, which everybody may know, is not enough to be taken for
+// A handshake has the full name, with the nonce of the shared memory: the network address alone, which everybody may know, is not enough to be taken for
 // a peer that is reached by shared memory, and to end it by hanging up.
 TEST(CompositeUnknownPeer, DoesNotEndANearPeer) {
   Holder<RealLink> a, b;

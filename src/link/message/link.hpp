@@ -65,7 +65,7 @@ class MessageLink : public proto::LinkBase {
   using Events = proto::LinkEvents<Peer>;
   using PeerBase = Peer;
 
-  // Messages that are no frames are few, and have buffers of their own: a greeting, a goodbye, and at most two that return credits, since each
+  // Messages that are no frames are few, and have buffers of their own: a handshake, a goodbye, and at most two that return credits, since each
   // returns half of them.
   static constexpr size_t buffers_kept = 4;
   static constexpr size_t credits_of_ours = E::receive_count - buffers_kept;
@@ -270,7 +270,7 @@ class MessageLink : public proto::LinkBase {
 
   enum class State : uint8_t {
     Connecting,  // ours; not there yet
-    Greeting,    // ours; Hello is out
+    HelloSent,   // ours
     Deferred,    // ours; the peer's own connection goes first
     Silent,      // the peer's; awaits its Hello
     Waiting,     // the peer's; said Hello, but ours goes first
@@ -285,7 +285,7 @@ class MessageLink : public proto::LinkBase {
     uint16_t credits = 0;      // messages that we may send
     uint16_t credits_max = 0;  // as many as the peer has buffers
     uint16_t owed = 0;         // messages that we have taken and not told
-    Greeting greeting;         // what the peer said
+    Handshake handshake;         // what the peer said
     size_t shown = 0;          // bytes of the message at hand that are dealt with
     wire::FrameHead rest{};    // what is still to come of a frame that is shown in parts
     uint16_t told = 0;         // the credits that its message returns
@@ -387,7 +387,7 @@ class MessageLink : public proto::LinkBase {
   // A connection of this peer that stands back behind another one.
   Channel* waiting_from(const std::string& address) noexcept {
     for (auto& [key, channel] : channels_)
-      if (channel->state == State::Waiting && channel->greeting.address == address) return channel.get();
+      if (channel->state == State::Waiting && channel->handshake.address == address) return channel.get();
     return nullptr;
   }
 
@@ -413,8 +413,8 @@ class MessageLink : public proto::LinkBase {
   void connected(Connection& connection) noexcept {
     auto* channel = static_cast<Channel*>(connection.owner);
     if (channel == nullptr || channel->state != State::Connecting) return;
-    channel->state = State::Greeting;
-    if (!greet(*channel, Kind::Hello) && channel->peer != nullptr)
+    channel->state = State::HelloSent;
+    if (!send_hello(*channel, Kind::Hello) && channel->peer != nullptr)
       lose(*channel->peer, core::ProviderError::NoChannel);
   }
 
@@ -451,13 +451,13 @@ class MessageLink : public proto::LinkBase {
     return Taken::Gone;
   }
 
-  // --- greetings ---
-  bool greet(Channel& channel, Kind kind) noexcept {
+  // --- handshakes ---
+  bool send_hello(Channel& channel, Kind kind) noexcept {
     std::byte* out = endpoints_.reserve(*channel.connection);
     if (out == nullptr) return false;
-    const Greeting greeting{greeting_version, static_cast<uint16_t>(E::receive_count), incarnation_, own_,
+    const Handshake handshake{handshake_version, static_cast<uint16_t>(E::receive_count), incarnation_, own_,
                             sends_large ? large_frame_bytes / 1024 : 0};
-    endpoints_.commit(*channel.connection, put_greeting(kind, greeting, out));
+    endpoints_.commit(*channel.connection, write_handshake(kind, handshake, out));
     return true;
   }
   bool say(Channel& channel, Kind kind, uint16_t credits = 0) noexcept {
@@ -475,29 +475,29 @@ class MessageLink : public proto::LinkBase {
 
   void make_ready(Channel& channel) noexcept {
     WEFT_ASSERT(channel.state != State::Ready && channel.state != State::Connecting);
-    WEFT_ASSERT(channel.greeting.receive_count >= 2 * buffers_kept);
+    WEFT_ASSERT(channel.handshake.receive_count >= 2 * buffers_kept);
     if (channel.state == State::Silent) --silent_;
     channel.state = State::Ready;
-    channel.credits_max = static_cast<uint16_t>(channel.greeting.receive_count - buffers_kept);
+    channel.credits_max = static_cast<uint16_t>(channel.handshake.receive_count - buffers_kept);
     channel.credits = channel.credits_max;
     if (channel.peer != nullptr)
-      channel.peer->takes_large = sends_large && channel.greeting.large_frame_kib >= large_frame_bytes / 1024;
+      channel.peer->takes_large = sends_large && channel.handshake.large_frame_kib >= large_frame_bytes / 1024;
   }
   void adopt(Channel& channel, Peer& peer) noexcept {
     WEFT_ASSERT(channel.peer == nullptr || channel.peer == &peer);
     channel.peer = &peer;
     peer.channel = &channel;
     make_ready(channel);
-    (void)greet(channel, Kind::Welcome);
+    (void)send_hello(channel, Kind::Welcome);
   }
   void adopt_new(Channel& channel) noexcept try {
-    make_peer(channel.greeting.address, channel);
+    make_peer(channel.handshake.address, channel);
     adopt(channel, *channel.peer);
   } catch (const std::bad_alloc&) {
     drop(channel);
   }
   Taken defer(Channel& channel) noexcept {
-    if (Channel* older = waiting_from(channel.greeting.address)) drop(*older);
+    if (Channel* older = waiting_from(channel.handshake.address)) drop(*older);
     WEFT_ASSERT(channel.state == State::Silent && silent_ != 0 && channel.peer == nullptr);
     --silent_;
     channel.state = State::Waiting;
@@ -505,20 +505,20 @@ class MessageLink : public proto::LinkBase {
     return Taken::Yes;
   }
 
-  const char* fault_of(const Greeting& greeting) const noexcept {
-    if (greeting.receive_count < 2 * buffers_kept) return "it has too few receive buffers";
-    if (greeting.address.size() != own_.size()) return "its address has another format";
+  const char* fault_of(const Handshake& handshake) const noexcept {
+    if (handshake.receive_count < 2 * buffers_kept) return "it has too few receive buffers";
+    if (handshake.address.size() != own_.size()) return "its address has another format";
     return nullptr;
   }
 
   // The peer's Hello: who is it, and do we want this connection?
   Taken hello(Channel& channel, std::span<const std::byte> bytes) noexcept try {
-    if (channel.state != State::Silent) return misbehaved(channel, "a greeting out of turn");
-    const char* fault = take_greeting(bytes, channel.greeting);
-    if (fault == nullptr) fault = fault_of(channel.greeting);
+    if (channel.state != State::Silent) return misbehaved(channel, "a handshake out of turn");
+    const char* fault = read_handshake(bytes, channel.handshake);
+    if (fault == nullptr) fault = fault_of(channel.handshake);
     if (fault != nullptr)
-      return misbehaved(channel, (std::string("a greeting is refused: ") + fault).c_str());
-    const std::string& address = channel.greeting.address;
+      return misbehaved(channel, (std::string("a handshake is refused: ") + fault).c_str());
+    const std::string& address = channel.handshake.address;
     const auto found = peers_.find(address);
     const bool known = found != peers_.end();
     const Channel* working =
@@ -527,8 +527,8 @@ class MessageLink : public proto::LinkBase {
             : nullptr;
     const Call call = judge({.known = known,
                              .connected = working != nullptr,
-                             .same_incarnation = working != nullptr && working->greeting.incarnation ==
-                                                                           channel.greeting.incarnation,
+                             .same_incarnation = working != nullptr && working->handshake.incarnation ==
+                                                                           channel.handshake.incarnation,
                              .being_connected = known,
                              .is_higher = own_ < address});
     if (call == Call::FromNew) {
@@ -536,11 +536,11 @@ class MessageLink : public proto::LinkBase {
       return Taken::Yes;
     }
     Peer& peer = *found->second;
-    if (address == own_ && channel.greeting.incarnation == incarnation_) {  // we have connected to ourselves
+    if (address == own_ && channel.handshake.incarnation == incarnation_) {  // we have connected to ourselves
       channel.peer = &peer;
       peer.other_end = &channel;
       make_ready(channel);
-      (void)greet(channel, Kind::Welcome);
+      (void)send_hello(channel, Kind::Welcome);
       return Taken::Yes;
     }
     if (call == Call::Duplicate) return defer(channel);
@@ -566,10 +566,10 @@ class MessageLink : public proto::LinkBase {
 
   // The answer to our Hello.
   Taken welcome(Channel& channel, std::span<const std::byte> bytes) noexcept try {
-    if (channel.state != State::Greeting && channel.state != State::Deferred)
+    if (channel.state != State::HelloSent && channel.state != State::Deferred)
       return misbehaved(channel, "an answer out of turn");
-    const char* fault = take_greeting(bytes, channel.greeting);
-    if (fault == nullptr) fault = fault_of(channel.greeting);
+    const char* fault = read_handshake(bytes, channel.handshake);
+    if (fault == nullptr) fault = fault_of(channel.handshake);
     if (fault != nullptr) return misbehaved(channel, (std::string("an answer is refused: ") + fault).c_str());
     make_ready(channel);
     // A connection that stood back for this one has done its duty.
@@ -595,7 +595,7 @@ class MessageLink : public proto::LinkBase {
       case Kind::Welcome:
         return welcome(channel, bytes);
       case Kind::Defer:
-        if (channel.state != State::Greeting) return misbehaved(channel, "an answer out of turn");
+        if (channel.state != State::HelloSent) return misbehaved(channel, "an answer out of turn");
         channel.state = State::Deferred;
         break;
       case Kind::Credits:

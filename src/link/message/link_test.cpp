@@ -315,17 +315,17 @@ struct Hostile : testing::Test {
     if (!raw->lost) FakeEndpoints::say(*raw, std::as_bytes(std::span(bytes)));
     a.poll();
   }
-  void greet(const Greeting& greeting) {
-    std::array<std::byte, greeting_bytes_min + address_bytes_max> out{};
-    FakeEndpoints::say(*raw, std::span(out).first(put_greeting(Kind::Hello, greeting, out.data())));
+  void send_hello(const Handshake& handshake) {
+    std::array<std::byte, handshake_bytes_min + address_bytes_max> out{};
+    FakeEndpoints::say(*raw, std::span(out).first(write_handshake(Kind::Hello, handshake, out.data())));
     a.poll();
   }
-  Greeting proper() const {
-    Greeting greeting;
-    greeting.receive_count = 16;
-    greeting.incarnation = 7;
-    greeting.address = std::string("enemy").append(FakeEndpoints::address_length - 5, '\0');
-    return greeting;
+  Handshake proper() const {
+    Handshake handshake;
+    handshake.receive_count = 16;
+    handshake.incarnation = 7;
+    handshake.address = std::string("enemy").append(FakeEndpoints::address_length - 5, '\0');
+    return handshake;
   }
   bool cut_off() const { return raw->lost; }
 };
@@ -339,7 +339,7 @@ TEST_F(Hostile, UnknownKind) {
   say({9, 0, 0, 0});
   EXPECT_TRUE(cut_off());
 }
-TEST_F(Hostile, FramesWithoutAGreeting) {
+TEST_F(Hostile, FramesWithoutAHandshake) {
   say({1, 0, 0, 0, 1, 0, 0, 0});
   EXPECT_TRUE(cut_off());
 }
@@ -348,44 +348,44 @@ TEST_F(Hostile, AGreetingThatIsTooShort) {
   EXPECT_TRUE(cut_off());
 }
 TEST_F(Hostile, AnotherVersion) {
-  Greeting greeting = proper();
-  greeting.version = 2;
-  greet(greeting);
+  Handshake handshake = proper();
+  handshake.version = 2;
+  send_hello(handshake);
   EXPECT_TRUE(cut_off());
   EXPECT_THAT(a.warnings.at(0), HasSubstr("another version"));
 }
 TEST_F(Hostile, NoBuffers) {
-  Greeting greeting = proper();
-  greeting.receive_count = 1;
-  greet(greeting);
+  Handshake handshake = proper();
+  handshake.receive_count = 1;
+  send_hello(handshake);
   EXPECT_TRUE(cut_off());
 }
 TEST_F(Hostile, AnAddressOfAnotherFormat) {
-  Greeting greeting = proper();
-  greeting.address = "x";
-  greet(greeting);
+  Handshake handshake = proper();
+  handshake.address = "x";
+  send_hello(handshake);
   EXPECT_TRUE(cut_off());
 }
 TEST_F(Hostile, CreditsThatNobodyOwes) {
-  greet(proper());
+  send_hello(proper());
   ASSERT_EQ(a.peers.size(), 1u);
   say({5, 0, 1, 0});
   EXPECT_TRUE(cut_off());
   EXPECT_THAT(a.losses, ElementsAre(ProviderError::PeerMisbehaved));
 }
 TEST_F(Hostile, AFrameLongerThanItsMessage) {
-  greet(proper());
+  send_hello(proper());
   say({1, 0, 0, 0, 1, 0, 200, 0, 1, 2, 3});
   EXPECT_TRUE(cut_off());
 }
 TEST_F(Hostile, TwoGreetings) {
-  greet(proper());
-  greet(proper());
+  send_hello(proper());
+  send_hello(proper());
   EXPECT_TRUE(cut_off());
 }
 TEST_F(Hostile, AnAnswerThatNobodyAskedFor) {
-  std::array<std::byte, greeting_bytes_min + address_bytes_max> out{};
-  FakeEndpoints::say(*raw, std::span(out).first(put_greeting(Kind::Welcome, proper(), out.data())));
+  std::array<std::byte, handshake_bytes_min + address_bytes_max> out{};
+  FakeEndpoints::say(*raw, std::span(out).first(write_handshake(Kind::Welcome, proper(), out.data())));
   a.poll();
   EXPECT_TRUE(cut_off());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What two MessageLinks say to each other (docs/wire/message.md): a head of 4 bytes, then frames or a greeting. Stateless; must not know
+// What two MessageLinks say to each other (docs/wire/message.md): a head of 4 bytes, then frames or a handshake. Stateless; must not know
 // connections.
 //
 //   byte 0     kind
@@ -34,8 +34,8 @@ enum class Kind : uint8_t {
 };
 
 inline constexpr size_t head_bytes = 4;
-inline constexpr uint16_t greeting_version = 1;
-inline constexpr size_t greeting_bytes_min = head_bytes + 16;
+inline constexpr uint16_t handshake_version = 1;
+inline constexpr size_t handshake_bytes_min = head_bytes + 16;
 inline constexpr size_t address_bytes_max = 64;
 
 struct Head {
@@ -59,40 +59,40 @@ inline void put_head(const Head& head, std::byte* out) noexcept {
   return true;
 }
 
-struct Greeting {
-  uint16_t version = greeting_version;
+struct Handshake {
+  uint16_t version = handshake_version;
   uint16_t receive_count = 0;
   uint64_t incarnation = 0;  // a random number of the endpoint: tells a new one at an old address
   std::string address;       // where it listens
   uint16_t large_frame_kib = 0;
 };
 
-// `out` has room for greeting_bytes_min + address_bytes_max. Returns the bytes, the head included.
-inline size_t put_greeting(Kind kind, const Greeting& greeting, std::byte* out) noexcept {
-  put_head({kind, greeting.large_frame_kib}, out);
+// `out` has room for handshake_bytes_min + address_bytes_max. Returns the bytes, the head included.
+inline size_t write_handshake(Kind kind, const Handshake& handshake, std::byte* out) noexcept {
+  put_head({kind, handshake.large_frame_kib}, out);
   std::byte* at = out + head_bytes;
   std::memcpy(at, "weft", 4);
-  std::memcpy(at + 4, &greeting.version, 2);
-  std::memcpy(at + 6, &greeting.receive_count, 2);
-  std::memcpy(at + 8, &greeting.incarnation, 8);
+  std::memcpy(at + 4, &handshake.version, 2);
+  std::memcpy(at + 6, &handshake.receive_count, 2);
+  std::memcpy(at + 8, &handshake.incarnation, 8);
   const size_t length =
-      greeting.address.size() < address_bytes_max ? greeting.address.size() : address_bytes_max;
-  std::memcpy(at + 16, greeting.address.data(), length);
-  return greeting_bytes_min + length;
+      handshake.address.size() < address_bytes_max ? handshake.address.size() : address_bytes_max;
+  std::memcpy(at + 16, handshake.address.data(), length);
+  return handshake_bytes_min + length;
 }
 
 // Null, or what is wrong with it.
-[[nodiscard]] inline const char* take_greeting(std::span<const std::byte> message, Greeting& greeting) {
-  if (message.size() < greeting_bytes_min || std::memcmp(message.data() + head_bytes, "weft", 4) != 0)
+[[nodiscard]] inline const char* read_handshake(std::span<const std::byte> message, Handshake& handshake) {
+  if (message.size() < handshake_bytes_min || std::memcmp(message.data() + head_bytes, "weft", 4) != 0)
     return "it is none of Weft";
   const std::byte* at = message.data() + head_bytes;
-  std::memcpy(&greeting.large_frame_kib, message.data() + 2, 2);
-  std::memcpy(&greeting.version, at + 4, 2);
-  if (greeting.version != greeting_version) return "it has another version";
-  if (message.size() - greeting_bytes_min > address_bytes_max) return "its address is too long";
-  std::memcpy(&greeting.receive_count, at + 6, 2);
-  std::memcpy(&greeting.incarnation, at + 8, 8);
-  greeting.address.assign(reinterpret_cast<const char*>(at + 16), message.size() - greeting_bytes_min);
+  std::memcpy(&handshake.large_frame_kib, message.data() + 2, 2);
+  std::memcpy(&handshake.version, at + 4, 2);
+  if (handshake.version != handshake_version) return "it has another version";
+  if (message.size() - handshake_bytes_min > address_bytes_max) return "its address is too long";
+  std::memcpy(&handshake.receive_count, at + 6, 2);
+  std::memcpy(&handshake.incarnation, at + 8, 8);
+  handshake.address.assign(reinterpret_cast<const char*>(at + 16), message.size() - handshake_bytes_min);
   return nullptr;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Greeting, attaching and ending (run_housekeeping()); packets in and out.
+// Handshake, attaching and ending (run_housekeeping()); packets in and out.
 #include "link/roce/near.hpp"
 
 #include <unistd.h>
@@ -111,7 +111,7 @@ void NearPort::expect(const Gid& to, uint64_t now) noexcept {
     return;
   }
   try {
-    greet_wanted(now);
+    send_hello_wanted(now);
   } catch (...) {  // out of memory: UDP it is
   }
 }
@@ -153,7 +153,7 @@ NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, b
   switch (out->state) {
     case State::Standing:
       return put(*out, parts, count, psns);
-    case State::Greeted:
+    case State::HelloSent:
       if (!out->ring->is_attached()) return Sent::NoWay;
       if (waits_for_udp) return Sent::AfterUdp;
       out->state = State::Standing;
@@ -301,7 +301,7 @@ void NearPort::disarm() noexcept {
     if (in->ring) in->ring->set_asleep(false);
 }
 
-// --- greetings and ends ---
+// --- handshakes and ends ---
 
 void NearPort::run_housekeeping(uint64_t now) noexcept {
   if (!listener_ || !origin_.is_here()) return;
@@ -324,7 +324,7 @@ void NearPort::run_housekeeping(uint64_t now) noexcept {
       }
       if (is_over) break;
     }
-    if (has_wanted_) greet_wanted(now);
+    if (has_wanted_) send_hello_wanted(now);
     if (now >= ask_again_at_) ask_again(now);
   } catch (...) {  // out of memory: as if there were no ring; what is left of it ends with the next look
   }
@@ -361,7 +361,7 @@ void NearPort::on_ready(Watched& watched, uint64_t now) {
   }
 }
 
-void NearPort::greet_wanted(uint64_t now) {
+void NearPort::send_hello_wanted(uint64_t now) {
   has_wanted_ = false;
   const auto standing =
       std::ranges::count_if(outbound_, [](const auto& pair) { return bool(pair.second->ring); });
@@ -375,7 +375,7 @@ void NearPort::greet_wanted(uint64_t now) {
       out->state = State::Absent;
       out->again_at = now + again_ns;
     } else {
-      greet(*out, now);
+      send_hello(*out, now);
       if (out->ring) ++rings;
     }
   }
@@ -398,7 +398,7 @@ void NearPort::ask_again(uint64_t now) noexcept {
   });
 }
 
-void NearPort::greet(Outbound& out, uint64_t now) {
+void NearPort::send_hello(Outbound& out, uint64_t now) {
   out.state = State::Absent;
   out.is_asked_for = false;
   out.again_at = now + again_ns;
@@ -435,7 +435,7 @@ void NearPort::greet(Outbound& out, uint64_t now) {
   out.ring.emplace(*out.memory.as<NearMemory>(), fences_);
   out.has_ended = false;
   out.full_since = 0;
-  out.state = State::Greeted;
+  out.state = State::HelloSent;
 }
 
 void NearPort::end(Outbound& out, uint64_t now) noexcept {
@@ -472,7 +472,7 @@ void NearPort::accept(uint64_t now) {
   }
 }
 
-// The greeting, or bytes that woke us. Nothing is received that may bring descriptors but the greeting.
+// The handshake, or bytes that woke us. Nothing is received that may bring descriptors but the handshake.
 void NearPort::read(Inbound& in, uint64_t now) {
   for (int i = 0; i < 64; ++i) {
     NearHello hello;

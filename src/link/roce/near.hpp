@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // NearPort: the way of a device to other devices of this host and user: rings in shared memory (near_ring.hpp) instead
-// of a UDP socket. docs/verbs.md has the greeting. Knows neither the program's interface nor threads.
+// of a UDP socket. docs/verbs.md has the handshake. Knows neither the program's interface nor threads.
 //
 // A ring has one direction. Who has packets for a GID makes it and connects to the Unix socket that is named after the
 // GID; the connection brings the memory, wakes a receiver that sleeps, and tells of the end of either side. send()
@@ -44,7 +44,7 @@ struct NearCounters {
 // The first message of a connection; a memory file comes with it. The others are one byte each and wake the receiver.
 struct NearHello {
   uint64_t magic = 0x65636f7274666577;  // "weftroce"
-  uint32_t version = 3;                 // of the greeting and of the memory
+  uint32_t version = 3;                 // of the handshake and of the memory
   uint32_t bytes = sizeof(NearMemory);
   uint32_t is_registered = 0;  // 1: the receiver can have the sender's process fence
   uint32_t reserved = 0;
@@ -110,7 +110,7 @@ class NearPort {
   bool has_lost(const Gid& to) const noexcept;  // its end has ended the ring to it
   bool has_rings() const noexcept { return !inbound_.empty(); }
 
-  // Greetings, the ends of peers, wake-ups: due once in a while, and when wait_fd() is readable.
+  // Handshakes, the ends of peers, wake-ups: due once in a while, and when wait_fd() is readable.
   bool is_due(uint64_t now) const noexcept { return now >= housekeeping_at_; }
   void run_housekeeping(uint64_t now) noexcept;
   void housekeep_soon() noexcept { housekeeping_at_ = 0; }
@@ -148,7 +148,7 @@ class NearPort {
     Inbound() noexcept : Watched(Kind::In) {}
     os::Fd connection;
     os::Mapping memory;
-    std::optional<NearReceiver> ring;  // empty: the greeting has not come
+    std::optional<NearReceiver> ring;  // empty: the handshake has not come
     Gid source{};
     Gid alias{};
     os::SocketAddress address;
@@ -156,7 +156,7 @@ class NearPort {
     bool is_malformed = false;
     bool is_registered = false;
   };
-  enum class State : uint8_t { Wanted, Absent, Greeted, Standing };
+  enum class State : uint8_t { Wanted, Absent, HelloSent, Standing };
   struct Outbound : Watched {
     Outbound() noexcept : Watched(Kind::Out) {}
     Gid to{};
@@ -188,9 +188,9 @@ class NearPort {
                  uint64_t now) noexcept;
 
   // run_housekeeping()
-  void greet_wanted(uint64_t now);
+  void send_hello_wanted(uint64_t now);
   void ask_again(uint64_t now) noexcept;
-  void greet(Outbound& out, uint64_t now);
+  void send_hello(Outbound& out, uint64_t now);
   void on_ready(Watched& watched, uint64_t now);
   void accept(uint64_t now);
   void read(Inbound& in, uint64_t now);

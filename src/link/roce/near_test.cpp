@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Devices of one host and user meet in shared memory: greeting, switching over, ends, strangers.
+// Devices of one host and user meet in shared memory: handshake, switching over, ends, strangers.
 #include "link/roce/near.hpp"
 
 #include <gtest/gtest.h>
@@ -555,8 +555,8 @@ struct Stranger {
     hello.source = *gid_with_port(*os::SocketAddress::from_text("127.0.0.1:9"));
     hello.to = to.device->gid(0);
   }
-  void greet() { greet(file.get()); }
-  void greet(int fd) const {
+  void send_hello() { send_hello(file.get()); }
+  void send_hello(int fd) const {
     const std::array<int, 1> fds{fd};
     EXPECT_EQ(os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), fds), 0);
   }
@@ -578,7 +578,7 @@ TEST(RoceNear, GarbageInARingCutsItsPeerOffAndNobodyElse) {
   join(a, b);
   meet(a, b.card());
   Stranger stranger(b);
-  stranger.greet();
+  stranger.send_hello();
   ASSERT_TRUE(comes_true([&] { return stranger.ring().attached.load() == 1; }));
   // No queue pair knows of it, and a packet that is none is counted by the adapter.
   const uint64_t malformed = b.packets().malformed;
@@ -608,17 +608,17 @@ TEST(RoceNear, GreetingsThatAreNoneAreRefused) {
     strangers.push_back(std::make_unique<Stranger>(a, more...));
     return *strangers.back();
   };
-  add(size_t{4096}).greet();  // too small
-  add(sizeof(NearMemory), NearHello{}.version + 1).greet();
+  add(size_t{4096}).send_hello();  // too small
+  add(sizeof(NearMemory), NearHello{}.version + 1).send_hello();
   Stranger& elsewhere = add();
   elsewhere.hello.to = elsewhere.hello.source;
-  elsewhere.greet();
+  elsewhere.send_hello();
   Stranger& nameless = add();
   nameless.hello.source = standard_gid(*os::SocketAddress::from_text("127.0.0.1:9"));
-  nameless.greet();
+  nameless.send_hello();
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);
-  add().greet(pipe[0]);
+  add().send_hello(pipe[0]);
   EXPECT_EQ(os::send_datagram(add().connection, {}, std::as_bytes(std::span("x", 1)), {}), 0);
   for (const auto& stranger : strangers) EXPECT_TRUE(comes_true([&] { return stranger->is_cut_off(); }));
   EXPECT_EQ(a.counters().near.refused, strangers.size());

@@ -10,7 +10,7 @@ namespace weft::link::shm {
 
 void Link::expose(const proto::ExposedRegion& region) noexcept {
   if (header_ == nullptr || header_->pid_namespace == 0 || !belongs_here()) return;
-  if (exposed_ == nullptr) exposed_.reset(new (std::nothrow) ExposedRegions(greeter_.nonce()));
+  if (exposed_ == nullptr) exposed_.reset(new (std::nothrow) ExposedRegions(handshakes_.nonce()));
   if (exposed_ == nullptr || !exposed_->expose(region)) return;
   header_->regions_file.store(exposed_->fd() + 1, std::memory_order_release);
 }

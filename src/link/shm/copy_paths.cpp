@@ -7,7 +7,7 @@
 
 #include "arch/cpu.hpp"
 #include "base/settings.hpp"
-#include "link/shm/greeting.hpp"
+#include "link/shm/handshake.hpp"
 
 namespace weft::link::shm {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/assert.hpp"
 #include "base/settings.hpp"
-#include "link/shm/greeting.hpp"
+#include "link/shm/handshake.hpp"
 #include "os/clock.hpp"
 #include "os/poll_set.hpp"
 #include "os/process.hpp"
@@ -41,15 +41,15 @@ Result<void> Link::open(std::string_view name, Events& events) {
   auto set = os::PollSet::create();
   if (!set) return set.error();
   epoll_ = std::move(*set);
-  if (auto opened = greeter_.open(name); !opened) return opened;
+  if (auto opened = handshakes_.open(name); !opened) return opened;
 
   probe_word_ = os::random_bits();
   header->version = layout_version;
   header->fences = active_.has_fences() ? 1 : 0;
   header->header_size = header_bytes;
   header->channel_size = channel_bytes;
-  header->nonce = greeter_.nonce();
-  header->address = greeter_.address();
+  header->nonce = handshakes_.nonce();
+  header->address = handshakes_.address();
   header->probe_address = reinterpret_cast<uint64_t>(&probe_word_);
   header->probe_value = probe_word_;
   header->pid_namespace = os::pid_namespace();
@@ -57,13 +57,13 @@ Result<void> Link::open(std::string_view name, Events& events) {
   doorbells_.open(*header);
   rate_.start(arch::ticks(), os::monotonic_ns());
   header_ = header;
-  traffic_.open(text_of(greeter_.address()), events.shown_as());
+  traffic_.open(text_of(handshakes_.address()), events.shown_as());
   traffic_.show(peers_, paths_.bytes_outside_of_ring());
   return {};
 }
 
 std::span<const std::byte> Link::address() const noexcept {
-  return std::as_bytes(std::span(greeter_.address()));
+  return std::as_bytes(std::span(handshakes_.address()));
 }
 
 bool Link::belongs_here() const noexcept { return header_ == nullptr || owner_.is_here(); }
@@ -82,7 +82,7 @@ void Link::close() noexcept {
   for (auto& [name, peer] : peers_) {
     while (peer->state == PeerState::New && !peer->foreign && peer->out.next() > 0 &&
            os::monotonic_ns() < until) {
-      greeter_.greet(*peer);
+      handshakes_.send_hello(*peer);
       arch::pause();
     }
   }
@@ -101,7 +101,7 @@ void Link::close() noexcept {
   dying_.clear();
   in_place_.clear();
   file_.close();
-  greeter_.close();
+  handshakes_.close();
   epoll_.reset();
 }
 
@@ -117,7 +117,7 @@ void Link::abandon_inherited() noexcept {
   active_.clear();
   header_ = nullptr;
   file_.close();
-  greeter_.abandon();
+  handshakes_.abandon();
   epoll_.reset();
 }
 
@@ -139,11 +139,11 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   }
   if (Peer* found = peers_.find(key); found != nullptr && found->state != PeerState::Lost) {
     Peer& known = *found;
-    if (!known.out.is_open() && !greeter_.open_channel(known)) error = ENOMEM;
-    if (error == 0 && !known.greeting.hello_sent) greeter_.greet(known);
+    if (!known.out.is_open() && !handshakes_.open_channel(known)) error = ENOMEM;
+    if (error == 0 && !known.handshake.hello_sent) handshakes_.send_hello(known);
     return error == 0 ? &known : nullptr;
   }
-  if (greeter_.is_foreign(key)) {
+  if (handshakes_.is_foreign(key)) {
     error = EACCES;
     return nullptr;
   }
@@ -153,16 +153,16 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   PeerTable::Place place(peers_, key);
   Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
   peer->address = padded;
-  peer->greeting.met_at_ns = os::monotonic_ns();
-  if (!greeter_.open_channel(*peer)) {
+  peer->handshake.met_at_ns = os::monotonic_ns();
+  if (!handshakes_.open_channel(*peer)) {
     error = ENOMEM;
     detach(*peer);
     events_->peer_lost(*peer, core::ProviderError::NoChannel);
     return nullptr;
   }
   place.take(*peer);
-  greeter_.find_by_process(*peer);
-  greeter_.greet(*peer);
+  handshakes_.find_by_process(*peer);
+  handshakes_.send_hello(*peer);
   return peer;
 }
 
@@ -204,11 +204,11 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
                 const iovec* parts, size_t part_count) noexcept {
   if (!peer.out.is_open()) [[unlikely]] {  // it spoke first; this is our first answer
     if (peer.state == PeerState::Lost) return false;
-    if (!greeter_.open_channel(peer)) {
+    if (!handshakes_.open_channel(peer)) {
       if (peer.mute) lose(peer);  // what waits for our answer ends
       return false;
     }
-    greeter_.greet(peer);
+    handshakes_.send_hello(peer);
   }
   switch (peer.out.put(head, prefix, parts, part_count, peer.in)) {
     case SendRing::Put::Refused:
@@ -224,7 +224,7 @@ bool Link::send(Peer& peer, const wire::FrameHead& head, std::span<const std::by
 
 void Link::ring_doorbell(Peer& peer) noexcept {
   ChannelControl& channel = *peer.out.control();
-  if (peer.remote == nullptr ? ring_unmapped(channel) : ring(channel, *peer.remote)) greeter_.wake(peer);
+  if (peer.remote == nullptr ? ring_unmapped(channel) : ring(channel, *peer.remote)) handshakes_.wake(peer);
 }
 
 // --- in place ---
@@ -233,8 +233,8 @@ ReservedBuffer* Link::reserve(Peer& peer, size_t bytes, int& error) noexcept {
   error = EAGAIN;
   if (peer.reserved != nullptr || peer.state == PeerState::Lost) return nullptr;
   if (!peer.out.is_open()) {  // it spoke first
-    if (!greeter_.open_channel(peer)) return nullptr;
-    greeter_.greet(peer);
+    if (!handshakes_.open_channel(peer)) return nullptr;
+    handshakes_.send_hello(peer);
   }
   if (!peer.out.has_slot() && !peer.out.more_room()) return nullptr;
   return in_place_.reserve(peer, bytes);
@@ -268,7 +268,7 @@ void Link::collect_rung(uint64_t words) noexcept {
 
 // --- time ---
 
-bool Link::look_is_due() noexcept { return looks_.is_due(os::monotonic_ns(), greeter_.has_ungreeted()); }
+bool Link::look_is_due() noexcept { return looks_.is_due(os::monotonic_ns(), handshakes_.has_unsent_hellos()); }
 
 void Link::find_lost() noexcept {
   const uint64_t now = os::monotonic_ns();
@@ -279,7 +279,7 @@ void Link::find_lost() noexcept {
     if (tags[i] == nullptr) socket_ready = true;
     else lost_.add(*static_cast<Peer*>(tags[i]));
   }
-  if (socket_ready) greeter_.read_socket();  // whom it replaces leaves lost_ again
+  if (socket_ready) handshakes_.read_socket();  // whom it replaces leaves lost_ again
   active_.finish_leaving(now, [&](Peer& peer) {
     if (peer.in.has_frame()) doorbells_.ring_own(peer);
   });
@@ -293,12 +293,12 @@ void Link::find_lost() noexcept {
 
 void Link::housekeeping(uint64_t now_ns) noexcept {
   rate_.measure(arch::ticks(), now_ns);
-  Greeter::Round round = greeter_.begin_round(now_ns);
+  Handshakes::Round round = handshakes_.begin_round(now_ns);
   for (auto& [key, entry] : peers_) {
     Peer& peer = *entry;
-    const Greeter::Seen seen = greeter_.look(peer, round);
-    if (seen == Greeter::Seen::Later) continue;
-    if (seen == Greeter::Seen::Over) lose(peer);
+    const Handshakes::Seen seen = handshakes_.look(peer, round);
+    if (seen == Handshakes::Seen::Later) continue;
+    if (seen == Handshakes::Seen::Over) lose(peer);
     else shared_.look_for_gone_sender(peer);
     if (peer.in.is_open()) peer.in.give_back();
     if (peer.out.is_bulk_idle(now_ns)) give_back_bulk(peer);
@@ -321,7 +321,7 @@ void Link::detach(Peer& peer) noexcept {
   shared_.end_all(peer);
   peer.regions.close();
   // Who may still look at the channel would read what is meant for its next user.
-  const bool reusable = !peer.greeting.hello_sent || os::has_exited(peer.pidfd) || peer.has_closed();
+  const bool reusable = !peer.handshake.hello_sent || os::has_exited(peer.pidfd) || peer.has_closed();
   in_place_.keep_ring(peer);
   if (peer.in.is_open()) {
     doorbells_.remove(peer);
@@ -339,7 +339,7 @@ void Link::detach(Peer& peer) noexcept {
       peer.out.control()->closed.store(1, std::memory_order_release);
     else if (reusable) file_.give_back(peer.channel);
     else peer.out.control()->closed.store(1, std::memory_order_release);
-    greeter_.leave(peer);
+    handshakes_.leave(peer);
     peer.out.leave();
   }
   peer.remote = nullptr;
@@ -376,7 +376,7 @@ void Link::retire(Peer& peer) noexcept {
 // --- sleeping ---
 
 bool Link::arm() noexcept {
-  if (greeter_.has_ungreeted())
+  if (handshakes_.has_unsent_hellos())
     return false;  // a hello found no room at the other socket, and only polling repeats it
   if (!dying_.empty()) return false;  // their operations end in the next look
   header_->sleeping.store(1, std::memory_order_seq_cst);

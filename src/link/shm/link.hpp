@@ -6,7 +6,7 @@
 // enters the kernel.
 //
 // Link is responsible for the data path, for when peers end, and for composing the parts (docs/shm.md has the list); it must not know what lies in a slot
-// (ring.hpp), how endpoints meet (greeter.hpp), or how large messages are copied (copy_paths.hpp, shared_copies.hpp).
+// (ring.hpp), how endpoints meet (handshakes.hpp), or how large messages are copied (copy_paths.hpp, shared_copies.hpp).
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +30,7 @@
 #include "link/shm/copy_paths.hpp"
 #include "link/shm/doorbells.hpp"
 #include "link/shm/exposed_regions.hpp"
-#include "link/shm/greeter.hpp"
+#include "link/shm/handshakes.hpp"
 #include "link/shm/in_place.hpp"
 #include "link/shm/layout.hpp"
 #include "link/shm/look_schedule.hpp"
@@ -85,7 +85,7 @@ class Link : public proto::LinkBase {
   void set_note(proto::PacketWarning on_note, const void* who) noexcept { note_ = {on_note, who}; }
   // What the owner of this link is called: peers are made of that instead of the link's own address. At most alias_bytes. Before the first
   // connect().
-  void set_alias(std::span<const std::byte> alias) noexcept { greeter_.set_alias(alias); }
+  void set_alias(std::span<const std::byte> alias) noexcept { handshakes_.set_alias(alias); }
   // Whether somebody has that address here and now. True when that cannot be told.
   static bool is_present(std::span<const std::byte> address) noexcept;
   // False in a forked child: the endpoint is its parent's.
@@ -248,7 +248,7 @@ class Link : public proto::LinkBase {
  private:
   static constexpr int frames_per_poll = 16;
   static constexpr uint32_t lone_messages = 2;
-  static constexpr size_t ready_channels = Greeter::warm_channels;
+  static constexpr size_t ready_channels = Handshakes::warm_channels;
 
   [[gnu::noinline, gnu::cold]] void ring_doorbell(Peer& peer) noexcept;
 
@@ -264,7 +264,7 @@ class Link : public proto::LinkBase {
   [[gnu::noinline, gnu::cold]] int poll_pending(Handler& handler) noexcept {
     int taken = 0;
     const uint64_t bits = header_->pending.exchange(0, std::memory_order_acq_rel);
-    if ((bits & pending_socket) != 0) greeter_.read_socket();
+    if ((bits & pending_socket) != 0) handshakes_.read_socket();
     collect_rung(bits & ~pending_socket);
     for (size_t i = 0; i < rung_.size(); ++i) {
       Peer& peer = *rung_[i];
@@ -344,7 +344,7 @@ class Link : public proto::LinkBase {
   proto::WarningRate cuts_{10'000'000'000};  // lines that say that a peer is cut off
   uint64_t probe_word_ = 0;                  // what peers read to see that this process is still this program
   Owner owner_;
-  // What the greeter asks of the owner of the peers.
+  // What the handshakes asks of the owner of the peers.
   class Host final : public GreeterHost {
    public:
     explicit Host(Link& link) noexcept : link_(link) {}
@@ -356,7 +356,7 @@ class Link : public proto::LinkBase {
     Link& link_;
   };
   Host host_{*this};
-  Greeter greeter_{owner_, file_,  peers_, dying_,    active_, doorbells_,
+  Handshakes handshakes_{owner_, file_,  peers_, dying_,    active_, doorbells_,
                    looks_, epoll_, paths_, warnings_, note_,   host_};
 };
 

@@ -125,7 +125,7 @@ struct Stranger {
     std::copy(name.begin(), name.end(), header.address.begin());
     if (::pwrite(made->get(), &header, sizeof(header), 0) == sizeof(header)) file = std::move(*made);
   }
-  bool greet(const Node& whom, uint64_t as_nonce = nonce) const {
+  bool send_hello(const Node& whom, uint64_t as_nonce = nonce) const {
     Note note{};
     note.magic = region_magic;
     note.token = token_of(whom.name());
@@ -153,11 +153,11 @@ TEST(ShmNotPassed, AGreetingIsBelievedOnlyWithTheMemoryOfItsNonce) {
   Node node;
   Stranger stranger;
   ASSERT_TRUE(stranger.socket && stranger.file);
-  ASSERT_TRUE(stranger.greet(node, nonce + 1));
+  ASSERT_TRUE(stranger.send_hello(node, nonce + 1));
   EXPECT_EQ(stranger.answer_of(node), NoteKind::NotPassed);
   EXPECT_TRUE(node.peers.empty());
   os::skip_datagram(stranger.socket);
-  ASSERT_TRUE(stranger.greet(node));
+  ASSERT_TRUE(stranger.send_hello(node));
   EXPECT_TRUE(node.poll_until([&] { return !node.peers.empty(); }));
 }
 
@@ -166,14 +166,14 @@ TEST(ShmNotPassed, AProcessThatHasExitedIsNotMet) {
   Stranger stranger;
   ASSERT_TRUE(stranger.socket && stranger.file);
   // This process has the very file under the very number, and the number of the child may be another's by now.
-  const pid_t child = spawn([&] { return stranger.greet(node) ? 0 : 1; });
+  const pid_t child = spawn([&] { return stranger.send_hello(node) ? 0 : 1; });
   ASSERT_EQ(wait_for(child), 0);
   std::string line;
   node.link.set_warning(
       [](const void* to, const char* what) { *static_cast<std::string*>(const_cast<void*>(to)) = what; },
       &line);
   EXPECT_TRUE(node.poll_until([&] { return !line.empty(); }));
-  EXPECT_NE(line.find("exited before its greeting was read"), std::string::npos) << line;
+  EXPECT_NE(line.find("exited before its handshake was read"), std::string::npos) << line;
   EXPECT_TRUE(node.peers.empty());
 }
 
@@ -188,7 +188,7 @@ TEST(ShmNotPassed, NothingOfAnotherUserIsOpened) {
     constexpr uid_t other = 65534;
     if (::setresgid(other, other, other) != 0 || ::setresuid(other, other, other) != 0) return 1;
     const Stranger theirs;
-    const bool sent = theirs.greet(node) && stranger.greet(node);
+    const bool sent = theirs.send_hello(node) && stranger.send_hello(node);
     char byte;
     ::close(wait[1]);
     (void)!::read(wait[0], &byte, 1);

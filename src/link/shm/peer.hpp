@@ -23,7 +23,7 @@ namespace weft::link::shm {
 
 enum class PeerState : uint8_t {
   New,      // no hello was sent to it
-  Greeted,  // one was, and there is no answer
+  HelloSent,  // one was, and there is no answer
   Known,    // it has answered, or has greeted us
   Lost,     // it is no peer any more
 };
@@ -71,15 +71,15 @@ struct Peer {
     uint64_t rang_at_ns = 0;     // when it came into the list
     uint64_t demoted_at_ns = 0;  // when it began to leave
   } activity;
-  // Of Greeter.
-  struct Greeting {
+  // Of Handshakes.
+  struct Handshake {
     bool hello_sent = false;
     bool is_silent = false;       // no answer for a second: said in the log
     uint64_t hello_at_ns = 0;     // of the last hello
     uint64_t hello_pause_ns = 0;  // until the next, while nobody attaches
     uint64_t met_at_ns = 0;       // when it was made, or its name was last found bound
     uint64_t asked_at_ns = 0;     // when its socket took the first hello; 0: none has, or that socket is gone
-  } greeting;
+  } handshake;
   // Descriptors or memory that the meeting lacks.
   struct Shortage {
     bool is_of_peer = false;  // the peer's process lacks them, else ours does

@@ -323,7 +323,7 @@ TEST(ShmLink, StrayDatagramsAreIgnored) {
   // Honest peers are still heard.
   Peer* to_a = b.connect(a);
   ASSERT_TRUE(b.send(*to_a, 5, pattern(5, 100)));
-  // On a busy machine a's socket may still be full of the others: then b repeats its greeting.
+  // On a busy machine a's socket may still be full of the others: then b repeats its handshake.
   ASSERT_TRUE(a.poll_until([&] {
     (void)b.link.poll(b);
     return !a.frames.empty();

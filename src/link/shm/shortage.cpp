@@ -2,14 +2,14 @@
 // A meeting that descriptors, memory or mappings are lacking for, here or at the peer, or whose descriptors do not arrive: said once, tried
 // again, and given up in the end.
 //
-// A process that cannot take what a greeting brings answers with a Shortage note, which needs no descriptor. A greeting that arrives without
+// A process that cannot take what a handshake brings answers with a Shortage note, which needs no descriptor. A handshake that arrives without
 // its descriptors, though this process has room for them, and whose memory file cannot be opened through /proc, is answered with NotPassed. The other
 // one repeats its hello every 0.2 s meanwhile. What waits for the meeting ends when it has been short for 10 s, unless no shortage has shown in the last 3 s.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
-#include "link/shm/greeter.hpp"
+#include "link/shm/handshakes.hpp"
 #include "os/clock.hpp"
 #include "os/shortage.hpp"
 #include "os/unix_socket.hpp"
@@ -24,7 +24,7 @@ constexpr uint64_t silence_ns = 1'000'000'000;
 }  // namespace
 
 // Once for a time of shortage.
-void Greeter::warn_of_shortage(const std::array<char, address_bytes>& whom, int code) noexcept try {
+void Handshakes::warn_of_shortage(const std::array<char, address_bytes>& whom, int code) noexcept try {
   if (warnings_.was_said(Warnings::Descriptors)) return;
   const std::string_view name = text_of(whom);
   const std::string lack = os::with_remedy(code);
@@ -34,7 +34,7 @@ void Greeter::warn_of_shortage(const std::array<char, address_bytes>& whom, int 
 } catch (...) {  // no memory for the line
 }
 
-void Greeter::note_shortage(Peer& peer, bool of_peer) noexcept {
+void Handshakes::note_shortage(Peer& peer, bool of_peer) noexcept {
   peer.shortage.at_ns = os::monotonic_ns();
   if (peer.shortage.since_ns == 0) peer.shortage.since_ns = peer.shortage.at_ns;
   peer.shortage.is_of_peer = of_peer;
@@ -42,7 +42,7 @@ void Greeter::note_shortage(Peer& peer, bool of_peer) noexcept {
 }
 
 // A peer that waits for our answer. Needs no descriptor.
-void Greeter::tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
+void Handshakes::tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
                             NoteKind kind) noexcept {
   Note note = note_to(whom, kind);
   note.nonce = nonce;
@@ -50,28 +50,28 @@ void Greeter::tell_shortage(const std::array<char, address_bytes>& whom, uint64_
 }
 
 // This process lacks what the meeting with a peer needs.
-void Greeter::lacks(Peer& peer, int code) noexcept {
+void Handshakes::lacks(Peer& peer, int code) noexcept {
   warn_of_shortage(peer.address, code);
   note_shortage(peer, false);
 }
 
 // The same when a note brought less than was sent, or nothing could be made of what it brought.
-void Greeter::lacks_for(const Note& note, int code) noexcept {
+void Handshakes::lacks_for(const Note& note, int code) noexcept {
   warn_of_shortage(note.address, code);
   if (Peer* const known = peers_.find(text_of(note.address)); known != nullptr) note_shortage(*known, false);
   if (note.kind == NoteKind::Hello || note.kind == NoteKind::Reply) tell_shortage(note.address, note.nonce);
 }
 
-// A greeting has arrived without its descriptors, this process lacks none, and /proc does not help: `code` is why, 0: what it shows is not the memory of
+// A handshake has arrived without its descriptors, this process lacks none, and /proc does not help: `code` is why, 0: what it shows is not the memory of
 // the sender. Tried again all the same: a security module may let them pass later.
-void Greeter::misses_descriptors_of(const Note& note, int32_t pid, int code) noexcept {
+void Handshakes::misses_descriptors_of(const Note& note, int32_t pid, int code) noexcept {
   const std::string_view name = text_of(note.address);
   const char* const why = pid <= 0    ? "another pid namespace"
                           : code != 0 ? std::strerror(code)
                                       : "no such memory file";
   warnings_.once(
       Warnings::Descriptors,
-      Line("%.*s cannot be met: its greeting came without descriptors: the kernel, an emulator or a "
+      Line("%.*s cannot be met: its handshake came without descriptors: the kernel, an emulator or a "
            "security module does not pass them (SCM_RIGHTS), and they cannot be opened in "
            "/proc/%d/fd (%s); tried again for 10 s",
            static_cast<int>(name.size()), name.data(), pid, why)
@@ -84,7 +84,7 @@ void Greeter::misses_descriptors_of(const Note& note, int32_t pid, int code) noe
 }
 
 // From a process of our user that we have greeted: it has our nonce.
-void Greeter::take_shortage(const Note& note, int32_t pid) noexcept {
+void Handshakes::take_shortage(const Note& note, int32_t pid) noexcept {
   Peer* const greeted = peers_.find(text_of(note.address));
   if (greeted == nullptr || note.nonce != nonce_) return;
   const std::string_view name = text_of(note.address);
@@ -92,7 +92,7 @@ void Greeter::take_shortage(const Note& note, int32_t pid) noexcept {
   warnings_.once(
       Warnings::PeerShort,
       Line("%.*s (process %d) %s; tried again for 10 s", static_cast<int>(name.size()), name.data(), pid,
-           not_passed ? "got the greeting of this process without descriptors: the kernel, an emulator or a "
+           not_passed ? "got the handshake of this process without descriptors: the kernel, an emulator or a "
                         "security module does not pass them (SCM_RIGHTS), and it cannot open them in /proc"
                       : "lacks descriptors or memory to meet this process; its log says which")
           .get());
@@ -100,34 +100,34 @@ void Greeter::take_shortage(const Note& note, int32_t pid) noexcept {
   greeted->shortage.not_passed = not_passed;
 }
 
-// Once, at level info: it works, but what a process sent before it exited is lost if its greeting had not been read.
-void Greeter::note_not_passed() noexcept {
+// Once, at level info: it works, but what a process sent before it exited is lost if its handshake had not been read.
+void Handshakes::note_not_passed() noexcept {
   if (warnings_.was_said(Warnings::NotPassed) || !note_) return;
   warnings_.mark(Warnings::NotPassed);
-  note_("greetings arrive without descriptors (SCM_RIGHTS): peers are met through /proc instead");
+  note_("handshakes arrive without descriptors (SCM_RIGHTS): peers are met through /proc instead");
 }
 
 // Once. Descriptors in the socket would have kept what it sent.
-void Greeter::warn_of_exited(const Note& note, int32_t pid) noexcept {
+void Handshakes::warn_of_exited(const Note& note, int32_t pid) noexcept {
   const std::string_view name = text_of(note.address);
   warnings_.once(
       Warnings::Exited,
-      Line("%.*s (process %d) exited before its greeting was read, and the kernel, an emulator or a "
+      Line("%.*s (process %d) exited before its handshake was read, and the kernel, an emulator or a "
            "security module does not pass descriptors (SCM_RIGHTS): what it had sent is lost",
            static_cast<int>(name.size()), name.data(), pid)
           .get());
 }
 
-// Once for a peer whose socket has the greeting and that has not read it. Its name is one that the library chose: at level info, for it lives, and may
+// Once for a peer whose socket has the handshake and that has not read it. Its name is one that the library chose: at level info, for it lives, and may
 // compute for hours before its first call.
-void Greeter::log_silence(Peer& peer, uint64_t now_ns) noexcept {
+void Handshakes::log_silence(Peer& peer, uint64_t now_ns) noexcept {
   const bool lives = peer.chosen_by_library;
-  if (peer.greeting.is_silent || !(lives ? static_cast<bool>(note_) : static_cast<bool>(warnings_)) ||
-      !peer.greeting.hello_sent || peer.shortage.since_ns != 0 || !peer.out.is_open() ||
-      peer.out.next() == 0 || peer.out.is_attached() || peer.greeting.asked_at_ns == 0 ||
-      now_ns < peer.greeting.asked_at_ns + silence_ns || (peer.pidfd && os::has_exited(peer.pidfd)))
+  if (peer.handshake.is_silent || !(lives ? static_cast<bool>(note_) : static_cast<bool>(warnings_)) ||
+      !peer.handshake.hello_sent || peer.shortage.since_ns != 0 || !peer.out.is_open() ||
+      peer.out.next() == 0 || peer.out.is_attached() || peer.handshake.asked_at_ns == 0 ||
+      now_ns < peer.handshake.asked_at_ns + silence_ns || (peer.pidfd && os::has_exited(peer.pidfd)))
     return;
-  peer.greeting.is_silent = true;
+  peer.handshake.is_silent = true;
   if (!lives && !silences_.may_warn(now_ns)) return;
   const std::string_view name = text_of(peer.address);
   const uint32_t withheld = lives ? 0 : silences_.take_withheld();
@@ -142,13 +142,13 @@ void Greeter::log_silence(Peer& peer, uint64_t now_ns) noexcept {
   else warnings_.say(line.get());
 }
 
-void Greeter::end_shortage(Peer& peer, uint64_t now_ns) noexcept {
+void Handshakes::end_shortage(Peer& peer, uint64_t now_ns) noexcept {
   if (peer.shortage.since_ns == 0) return;
   const bool met = peer.remote != nullptr &&
                    (!peer.out.is_open() || peer.out.control()->doorbell.load(std::memory_order_relaxed) != 0);
   if (met || now_ns > peer.shortage.at_ns + shortage_silence_ns) {
     peer.shortage.since_ns = 0;
-    peer.greeting.met_at_ns = peer.greeting.asked_at_ns = now_ns;  // it has not been waited for yet
+    peer.handshake.met_at_ns = peer.handshake.asked_at_ns = now_ns;  // it has not been waited for yet
     warnings_.again(Warnings::Descriptors);
     warnings_.again(Warnings::PeerShort);  // another shortage is said again
   } else if (now_ns > peer.shortage.since_ns + shortage_most_ns) {

@@ -152,7 +152,7 @@ Note note_from(const std::string& sender, const std::string& to, NoteKind kind, 
   return note;
 }
 
-// A peer to which the kernel passes no descriptors answers each greeting that it got without them.
+// A peer to which the kernel passes no descriptors answers each handshake that it got without them.
 int gives_up_where_descriptors_do_not_arrive() {
   const std::string there = plain_name("deprived");
   auto socket = os::bind_datagram(SocketName(there), offsetof(Note, token), token_of(there));
@@ -243,11 +243,11 @@ TEST(ShmShortage, TimeInWhichTheSenderDidNotLookIsNoSilence) {
   ASSERT_NE(peer, nullptr);
   ASSERT_TRUE(node.send(*peer, 1, pattern(1, 8)));
   EXPECT_FALSE(node.poll_until([] { return false; }, 50));
-  const uint64_t asked = peer->greeting.asked_at_ns;
+  const uint64_t asked = peer->handshake.asked_at_ns;
   ASSERT_NE(asked, 0U);
   ::usleep(1'200'000);
   EXPECT_FALSE(node.poll_until([] { return false; }, 50));
-  EXPECT_GE(peer->greeting.asked_at_ns, asked + 600 * ms);  // of at least 1.2 s half a second counts
+  EXPECT_GE(peer->handshake.asked_at_ns, asked + 600 * ms);  // of at least 1.2 s half a second counts
 }
 
 // A name that the library chose goes with its endpoint, whose process may compute for as long as it likes. A name that a program chose shows no process
@@ -258,13 +258,13 @@ TEST_P(Meeting, ASilentPeerIsGivenUpAfterFiveMinutesUnlessTheLibraryChoseItsName
   ASSERT_NE(peer, nullptr);
   ASSERT_TRUE(node.send(*peer, 1, pattern(1, 8)));
   const bool is_known = peer->chosen_by_library;
-  ASSERT_NE(peer->greeting.asked_at_ns, 0U);
+  ASSERT_NE(peer->handshake.asked_at_ns, 0U);
   constexpr uint64_t s = 1000 * ms;
-  peer->greeting.asked_at_ns -= 298 * s;
-  peer->greeting.met_at_ns -= 298 * s;
+  peer->handshake.asked_at_ns -= 298 * s;
+  peer->handshake.met_at_ns -= 298 * s;
   EXPECT_FALSE(node.poll_until([&] { return !node.lost.empty(); }, 200));
-  peer->greeting.asked_at_ns -= 2 * s;
-  peer->greeting.met_at_ns -= 298 * s;
+  peer->handshake.asked_at_ns -= 2 * s;
+  peer->handshake.met_at_ns -= 298 * s;
   ASSERT_EQ(node.poll_until([&] { return !node.lost.empty(); }, is_known ? 300 : 5000), !is_known);
   if (!is_known) {
     EXPECT_EQ(node.lost.front().why, ProviderError::PeerUnreachable);
@@ -299,7 +299,7 @@ TEST(ShmShortage, ALookWithTooFewDescriptorsInstallsNone) {
   EXPECT_TRUE(sender.passes_fds);  // it cannot be told
 }
 
-// Where such a greeting arrives nothing is short, and the warning does not say so.
+// Where such a handshake arrives nothing is short, and the warning does not say so.
 TEST(ShmShortage, AGreetingWithoutDescriptorsIsAnsweredWithTheReason) {
   Node node;
   Warned warned;

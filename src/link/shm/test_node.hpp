@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "link/shm/greeting.hpp"
+#include "link/shm/handshake.hpp"
 #include "link/shm/link.hpp"
 #include "os/clock.hpp"
 #include "os/unix_socket.hpp"

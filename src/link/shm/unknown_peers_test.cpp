@@ -55,8 +55,8 @@ os::Fd region(int seals) {
   return file;
 }
 
-// A greeting of nobody that there is, with these descriptors. 0 or a negative errno.
-int greet(const std::string& whom, int file, int liveness) {
+// A handshake of nobody that there is, with these descriptors. 0 or a negative errno.
+int send_hello(const std::string& whom, int file, int liveness) {
   const os::Fd from(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   Note note{};
   note.magic = region_magic;
@@ -136,14 +136,14 @@ TEST(ShmUnknownPeers, MemoryThatCanFaultIsNotMapped) {
   const os::Fd liveness = os::open_process(::getpid());
   for (const os::Fd& file : files) {
     if (!file) continue;  // no huge pages in this kernel
-    EXPECT_EQ(greet(a.name(), file.get(), liveness.get()), 0);
+    EXPECT_EQ(send_hello(a.name(), file.get(), liveness.get()), 0);
     a.poll_until([] { return false; }, 5);
     for (const auto& peer : a.peers) EXPECT_EQ(peer->remote, nullptr) << &file - files.data();
   }
   expect_heard(a);
   // The same with all in order is taken.
   const os::Fd honest = region(honest_seals);
-  EXPECT_EQ(greet(a.name(), honest.get(), liveness.get()), 0);
+  EXPECT_EQ(send_hello(a.name(), honest.get(), liveness.get()), 0);
   EXPECT_TRUE(a.poll_until([&] { return a.peers.front()->remote != nullptr; }, 500));
 }
 
@@ -154,7 +154,7 @@ TEST(ShmUnknownPeers, MemoryOfAnotherUserIsNotMapped) {
   const os::Fd file = region(honest_seals);
   ASSERT_EQ(::seteuid(0), 0);
   const os::Fd liveness = os::open_process(::getpid());
-  EXPECT_EQ(greet(a.name(), file.get(), liveness.get()), 0);
+  EXPECT_EQ(send_hello(a.name(), file.get(), liveness.get()), 0);
   a.poll_until([] { return false; }, 20);
   for (const auto& peer : a.peers) EXPECT_EQ(peer->remote, nullptr);
 }
@@ -210,7 +210,7 @@ TEST(ShmUnknownPeers, ASocketThatLingersDelaysNobody) {
         std::vector<os::Fd> others;
         for (int i = 0; i < 3; ++i) {
           Lingering slow(5);
-          if (greet(name, slow.socket.get(), slow.socket.get()) != 0) return 2;
+          if (send_hello(name, slow.socket.get(), slow.socket.get()) != 0) return 2;
           others.push_back(std::move(slow.other));
         }
         (void)!::write(down[1], "x", 1);
@@ -305,7 +305,7 @@ TEST(ShmUnknownPeers, AFileSystemThatDoesNotAnswerDelaysNobody) {
       return serve_silent_file(at, [&] {
         if (user != 0 && !become(user)) return;
         const os::Fd file(::open(at.c_str(), O_RDWR | O_CLOEXEC));
-        const int sent = file ? greet(victim, file.get(), file.get()) : -1;
+        const int sent = file ? send_hello(victim, file.get(), file.get()) : -1;
         const std::array<int, 2> said{sent, ::getpid()};  // becoming another user ends PR_SET_PDEATHSIG
         (void)!::write(up[1], said.data(), sizeof(said));
         ::pause();
@@ -331,7 +331,7 @@ TEST(ShmUnknownPeers, AFileSystemThatDoesNotAnswerDelaysNobody) {
   }
 }
 
-// --- whose greetings are taken ---
+// --- whose handshakes are taken ---
 
 TEST_P(Meeting, AnotherUserIsRefusedAndFindsOut) {
   WEFT_NEEDS_ROOT();
@@ -465,7 +465,7 @@ TEST(ShmUnknownPeers, ANameGivesNothingAway) {
 
 // --- deaths ---
 
-// With one free descriptor the memory of a greeting arrives, and what tells of the death does not.
+// With one free descriptor the memory of a handshake arrives, and what tells of the death does not.
 TEST(ShmUnknownPeers, APeerIsMetWithWhatTellsOfItsDeath) {
   for (const bool chosen : {true, false}) {
     int up[2];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The system calls of a channel: connecting, greeting, writing, reading, noticing that nobody is there.
+// The system calls of a channel: connecting, handshake, writing, reading, noticing that nobody is there.
 #include "link/tcp/channel.hpp"
 
 #include <linux/tcp.h>
@@ -84,7 +84,7 @@ void Channel::adopt(os::Fd accepted) noexcept {
   fd_ = std::move(accepted);
   set_options();
   revise_congestion_control(fd_.get());
-  state_ = State::Greeting;
+  state_ = State::HelloSent;
 }
 
 bool Channel::finish_connect() noexcept {
@@ -99,25 +99,25 @@ bool Channel::finish_connect() noexcept {
     fail(error);
     return false;
   }
-  state_ = State::Greeting;
+  state_ = State::HelloSent;
   return true;
 }
 
-void Channel::greet(const Handshake& handshake) noexcept {
-  if (state_ != State::Connecting && state_ != State::Greeting) return;
+void Channel::send_hello(const Handshake& handshake) noexcept {
+  if (state_ != State::Connecting && state_ != State::HelloSent) return;
   std::array<std::byte, handshake_bytes_max> bytes;
   const size_t size = pack_handshake(handshake, bytes.data());
   if (!out_.put_bytes(bytes.data(), size)) return fail(ENOMEM);
   handshake_bytes_ += size;
   WEFT_ASSERT(written_ <= out_.size() && handshake_bytes_ <= out_.own_size());
-  if (state_ == State::Greeting) (void)write_collected();
+  if (state_ == State::HelloSent) (void)write_collected();
 }
 
 void Channel::refuse(const Handshake& own, RefusalReason reason) noexcept {
   Handshake no = own;
   no.type = HandshakeType::Refusal;
   no.reason = reason;
-  greet(no);
+  send_hello(no);
   refusal_ = reason;
   // What the other side says meanwhile must not reset the connection before it has read this.
   if (fd_ && origin_.is_here()) (void)::shutdown(fd_.get(), SHUT_WR);
@@ -125,10 +125,10 @@ void Channel::refuse(const Handshake& own, RefusalReason reason) noexcept {
 }
 
 void Channel::read_handshake() noexcept {
-  if (greeting_ == nullptr) greeting_.reset(new (std::nothrow) Greeting);
-  if (greeting_ == nullptr) return fail(ENOMEM);
-  Greeting& in = *greeting_;
-  while (!in.complete && state_ == State::Greeting) {
+  if (handshake_ == nullptr) handshake_.reset(new (std::nothrow) Handshake);
+  if (handshake_ == nullptr) return fail(ENOMEM);
+  Handshake& in = *handshake_;
+  while (!in.complete && state_ == State::HelloSent) {
     const bool prefix = in.arrived < handshake_prefix_bytes;
     const size_t wanted = prefix ? handshake_prefix_bytes : handshake_size(in.bytes.data());
     WEFT_ASSERT(wanted <= in.bytes.size() && (wanted == 0 || in.arrived <= wanted));
@@ -157,21 +157,21 @@ void Channel::read_handshake() noexcept {
 
 Channel::State Channel::advance() noexcept {
   if (state_ == State::Connecting && !finish_connect()) return state_;
-  if (state_ == State::Greeting && unflushed()) (void)write_collected();
-  if (state_ == State::Greeting && theirs() == nullptr) read_handshake();
+  if (state_ == State::HelloSent && unflushed()) (void)write_collected();
+  if (state_ == State::HelloSent && theirs() == nullptr) read_handshake();
   return state_;
 }
 
 bool Channel::was_given_up() const noexcept {
-  if (state_ != State::Greeting || !origin_.is_here()) return false;
+  if (state_ != State::HelloSent || !origin_.is_here()) return false;
   std::byte next;
   const ssize_t got = ::recv(fd_.get(), &next, 1, MSG_DONTWAIT | MSG_PEEK);
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 void Channel::open() noexcept {
-  if (state_ != State::Greeting) return;
-  greeting_.reset();
+  if (state_ != State::HelloSent) return;
+  handshake_.reset();
   state_ = State::Open;
   out_.drop(std::exchange(written_, 0));
 }
@@ -341,7 +341,7 @@ bool Channel::write_collected() noexcept {
 
 bool Channel::send_early(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
                          size_t part_count) noexcept {
-  if (!early_ || (state_ != State::Connecting && state_ != State::Greeting) ||
+  if (!early_ || (state_ != State::Connecting && state_ != State::HelloSent) ||
       head.length > small_frame_max || out_.size() > collected_bytes_max)
     return false;
   return out_.put(head, prefix, parts, part_count);
@@ -389,7 +389,7 @@ void Channel::close() noexcept {
 void Channel::drop() noexcept {
   fd_.reset();
   out_.clear();
-  greeting_.reset();
+  handshake_.reset();
   state_ = State::Closed;
 }
 

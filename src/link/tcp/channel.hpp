@@ -2,7 +2,7 @@
 // Channel: one non-blocking TCP socket that carries frames (docs/wire/stream.md). What RDM and connected endpoints have in common; must not
 // know who is meant to be reached, nor when to try again.
 //
-// Life: connect() or adopt(), greet(); advance() until theirs() is there; the side that was called answers with a Welcome or a Refusal, and both
+// Life: connect() or adopt(), send_hello(); advance() until theirs() is there; the side that was called answers with a Welcome or a Refusal, and both
 // go on with open(). Then send(), flush() and receive(). Whatever goes wrong ends in Failed with error() and, for a refusal, refusal().
 //
 // Sending: the first frames since the last flush(), which the owner calls in every poll, are written at once; what follows before the next
@@ -36,7 +36,7 @@ inline constexpr auto frame_bye = static_cast<wire::FrameKind>(0);
 
 class Channel {
  public:
-  enum class State : uint8_t { Closed, Connecting, Greeting, Open, Failed };
+  enum class State : uint8_t { Closed, Connecting, Handshake, Open, Failed };
   static constexpr size_t collected_bytes_max = size_t{1} << 17;  // small frames that wait
   static constexpr size_t flush_bytes = size_t{1} << 14;          // so many are worth a write
   static constexpr size_t small_frame_max = 4096;                 // larger frames are not copied
@@ -53,16 +53,16 @@ class Channel {
   // --- connecting ---
   // Starts; `from` (no address: the kernel's choice) is what the socket is bound to, `dscp` marks its packets. 0 or a positive errno, then Failed.
   int connect(const os::SocketAddress& to, const os::SocketAddress& from, uint8_t dscp = 0) noexcept;
-  void adopt(os::Fd accepted) noexcept;  // then Greeting
+  void adopt(os::Fd accepted) noexcept;  // then Handshake
   // Sends a handshake (any type). It waits until the connection is there.
-  void greet(const Handshake& handshake) noexcept;
-  // Goes on with connecting and greeting as far as possible without waiting. Returns the state; Greeting with theirs() not null: the handshake of
+  void send_hello(const Handshake& handshake) noexcept;
+  // Goes on with connecting and handshake as far as possible without waiting. Returns the state; Handshake with theirs() not null: the handshake of
   // the other side is there. What is no handshake of this version is refused, and the channel fails (EPROTO).
   State advance() noexcept;
   const Handshake* theirs() const noexcept {
-    return greeting_ != nullptr && greeting_->complete ? &greeting_->handshake : nullptr;
+    return handshake_ != nullptr && handshake_->complete ? &handshake_->handshake : nullptr;
   }
-  void open() noexcept;  // the greeting is over: frames
+  void open() noexcept;  // the handshake is over: frames
   // Says no, in words or with the program's data, and fails with ECONNREFUSED.
   void refuse(const Handshake& own, RefusalReason reason) noexcept;
 
@@ -143,7 +143,7 @@ class Channel {
   RefusalReason refusal() const noexcept { return refusal_; }
   bool said_bye() const noexcept { return bye_; }  // the other side closed in good order
   bool stalled() const noexcept { return in_.stalled(); }
-  // Greeted, and the other side has closed the connection with no frame behind its handshake: it gave this connection up.
+  // HelloSent, and the other side has closed the connection with no frame behind its handshake: it gave this connection up.
   bool was_given_up() const noexcept;
   // Open, and the other side has closed: reading on comes to the end.
   bool has_left() const noexcept { return state_ == State::Open && os::is_hung_up(fd_); }
@@ -163,7 +163,7 @@ class Channel {
   static constexpr size_t bulk_tail_bytes = 4096;
   static constexpr size_t bytes_per_receive_max = size_t{1} << 20;
 
-  struct Greeting {
+  struct Handshake {
     Handshake handshake;
     std::array<std::byte, handshake_bytes_max> bytes;
     size_t arrived = 0;
@@ -228,7 +228,7 @@ class Channel {
   int error_ = 0;
   proto::stream::Outbox out_;
   proto::stream::Parser in_;
-  std::unique_ptr<Greeting> greeting_;
+  std::unique_ptr<Handshake> handshake_;
 };
 
 template <class Handler, class Peer>

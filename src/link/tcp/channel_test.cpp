@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Two channels over the loopback interface: greeting, refusals, frames of all sizes, both ends.
+// Two channels over the loopback interface: handshake, refusals, frames of all sizes, both ends.
 #include "link/tcp/channel.hpp"
 
 #include <gtest/gtest.h>
@@ -72,21 +72,21 @@ class ChannelTest : public testing::Test {
     ASSERT_EQ(near_.connect(place_, {}, dscp), 0);
     far_.adopt(os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)));
   }
-  void greet(const Handshake& handshake, const Handshake& answer) {
+  void send_hello(const Handshake& handshake, const Handshake& answer) {
     start_connect();
-    near_.greet(handshake);
+    near_.send_hello(handshake);
     until([&] {
-      return far_.advance() != Channel::State::Greeting || far_.theirs() != nullptr ||
+      return far_.advance() != Channel::State::HelloSent || far_.theirs() != nullptr ||
              (near_.advance(), false);
     });
     ASSERT_NE(far_.theirs(), nullptr);
-    far_.greet(answer);
-    until([&] { return near_.advance() != Channel::State::Greeting || near_.theirs() != nullptr; });
+    far_.send_hello(answer);
+    until([&] { return near_.advance() != Channel::State::HelloSent || near_.theirs() != nullptr; });
   }
   void open() {
     Handshake welcome;
     welcome.type = HandshakeType::Welcome;
-    greet({}, welcome);
+    send_hello({}, welcome);
     ASSERT_NE(near_.theirs(), nullptr);
     near_.open();
     far_.open();
@@ -138,7 +138,7 @@ TEST_F(ChannelTest, HandshakeCarriesEverything) {
   Handshake welcome;
   welcome.type = HandshakeType::Welcome;
   welcome.set_data("answer", 6);
-  greet(handshake, welcome);
+  send_hello(handshake, welcome);
   const Handshake& got = *far_.theirs();
   EXPECT_EQ(got.type, HandshakeType::Hello);
   EXPECT_EQ(got.kind, ConnectionKind::Msg);
@@ -154,9 +154,9 @@ TEST_F(ChannelTest, HandshakeCarriesEverything) {
 
 TEST_F(ChannelTest, ARefusalHasAReason) {
   start_connect();
-  near_.greet({});
+  near_.send_hello({});
   until([&] {
-    return near_.advance() == Channel::State::Greeting && (far_.advance(), far_.theirs() != nullptr);
+    return near_.advance() == Channel::State::HelloSent && (far_.advance(), far_.theirs() != nullptr);
   });
   Handshake no;
   no.set_data("not today", 9);
@@ -173,7 +173,7 @@ TEST_F(ChannelTest, AnotherVersionIsRefused) {
   std::byte bytes[handshake_bytes_max];
   const size_t size = pack_handshake({}, bytes);
   bytes[4] = std::byte{99};
-  until([&] { return near_.advance() == Channel::State::Greeting; });
+  until([&] { return near_.advance() == Channel::State::HelloSent; });
   ASSERT_EQ(::send(near_.fd().get(), bytes, size, 0), static_cast<ssize_t>(size));
   until([&] { return far_.advance() == Channel::State::Failed; });
   EXPECT_EQ(far_.refusal(), RefusalReason::Version);
@@ -183,7 +183,7 @@ TEST_F(ChannelTest, AnotherVersionIsRefused) {
 
 TEST_F(ChannelTest, SomethingElseOnThePortIsRefused) {
   start_connect();
-  until([&] { return near_.advance() == Channel::State::Greeting; });
+  until([&] { return near_.advance() == Channel::State::HelloSent; });
   ASSERT_GT(::send(near_.fd().get(), "GET / HTTP/1.0\r\n", 16, 0), 0);
   until([&] { return far_.advance() == Channel::State::Failed; });
   EXPECT_EQ(far_.refusal(), RefusalReason::Malformed);
@@ -192,7 +192,7 @@ TEST_F(ChannelTest, SomethingElseOnThePortIsRefused) {
 TEST_F(ChannelTest, NobodyListens) {
   listener_.reset();
   (void)near_.connect(place_, {});
-  near_.greet({});
+  near_.send_hello({});
   until([&] { return near_.advance() == Channel::State::Failed; });
   EXPECT_EQ(near_.error(), ECONNREFUSED);
 }
@@ -269,18 +269,18 @@ TEST_F(ChannelTest, LoneFramesGoAtOnceAndABurstIsCollected) {
 
 TEST_F(ChannelTest, FramesGoWithTheHandshakeOfOneWhoLeaves) {
   ASSERT_EQ(near_.connect(place_, {}), 0);
-  near_.greet({});
+  near_.send_hello({});
   EXPECT_FALSE(send(near_, 1, std::vector<std::byte>(8)));
   near_.allow_early();
   ASSERT_TRUE(send(near_, 1, std::vector<std::byte>(8)));
   near_.say_bye();
   EXPECT_GT(near_.early_bytes().size(), 8u);
-  until([&] { return near_.advance() == Channel::State::Greeting && !near_.unflushed(); });
+  until([&] { return near_.advance() == Channel::State::HelloSent && !near_.unflushed(); });
   EXPECT_TRUE(near_.sent_early());
   near_.close();
   far_.adopt(os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)));
   until([&] { return far_.advance(), far_.theirs() != nullptr; });
-  far_.greet({});
+  far_.send_hello({});
   far_.open();
   Collector handler;
   until([&] { return far_.receive(handler, peer_, scratch_), far_.state() == Channel::State::Failed; });

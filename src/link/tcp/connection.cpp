@@ -88,7 +88,7 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
   const int error = channel_.connect(*to, from, dscp_);
   switch (error) {
     case 0:
-      channel_.greet(handshake);
+      channel_.send_hello(handshake);
       watch();
       return {};
     case ECONNREFUSED:
@@ -108,7 +108,7 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
 Result<void> Connection::accept(std::unique_ptr<Request> request, std::span<const std::byte> data) {
   channel_ = request->take();
   os::mark_traffic(channel_.fd().get(), dscp_);
-  channel_.greet(own_handshake(HandshakeType::Welcome, data));
+  channel_.send_hello(own_handshake(HandshakeType::Welcome, data));
   if (channel_.state() == Channel::State::Failed) {
     const int error = channel_.error();
     channel_.close();
@@ -130,7 +130,7 @@ void Connection::opened(std::span<const std::byte> data) noexcept {
   }
   control_set_.remove(timer_.fd().get());
   timer_.close();
-  // The data lies in the greeting, which open() drops.
+  // The data lies in the handshake, which open() drops.
   std::array<std::byte, handshake_data_max> kept;
   if (!data.empty()) std::memcpy(kept.data(), data.data(), data.size());
   channel_.open();
@@ -176,11 +176,11 @@ void Connection::advance() noexcept {
     const int error = channel_.error();
     if (error == EPROTO || channel_.refusal() != RefusalReason::None)  // we refused its answer
       return refuse(ECONNREFUSED, core::ProviderError::ConnectionForeign, {});
-    if (error == ECONNREFUSED && before != Channel::State::Greeting)
+    if (error == ECONNREFUSED && before != Channel::State::HelloSent)
       return refuse(error, core::ProviderError::ConnectionRefused, {});
     if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
       return refuse(error, core::ProviderError::PeerUnreachable, {});
-    if (before == Channel::State::Greeting || error == ECONNRESET)
+    if (before == Channel::State::HelloSent || error == ECONNRESET)
       return refuse(ECONNRESET, core::ProviderError::ConnectionReset, {});
     return refuse(error, core::ProviderError::PeerUnreachable, {});
   }
@@ -191,7 +191,7 @@ void Connection::advance() noexcept {
     return refuse(ECONNREFUSED, core::ProviderError::ConnectionForeign, {});
   }
   const uint64_t now = os::monotonic_ns();
-  if (state == Channel::State::Greeting && !std::exchange(arrived_, true)) {
+  if (state == Channel::State::HelloSent && !std::exchange(arrived_, true)) {
     deadline_ns_ = now + accept_timeout_ns_;
     timer_.set(accept_timeout_ns_);
     own_ = FormedAddress(format_, os::local_address(channel_.fd().get()));

@@ -275,7 +275,7 @@ TEST_F(TcpConnection, AnotherKindIsRefused) {
   ASSERT_EQ(channel.connect(place(), {}), 0);
   Handshake handshake;
   handshake.kind = ConnectionKind::Rdm;
-  channel.greet(handshake);
+  channel.send_hello(handshake);
   const auto end = Clock::now() + limit;
   while (channel.theirs() == nullptr && Clock::now() < end) {
     channel.advance();
@@ -295,7 +295,7 @@ TEST_F(TcpConnection, FeaturesOfTheFuture) {
   Handshake handshake;
   handshake.kind = ConnectionKind::Msg;
   handshake.features = 0x80000001;
-  channel.greet(handshake);
+  channel.send_hello(handshake);
   ASSERT_TRUE(until(
       [&] {
         (void)channel.advance();

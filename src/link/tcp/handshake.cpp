@@ -81,7 +81,7 @@ const char* to_text(RefusalReason reason) noexcept {
     case RefusalReason::Features:
       return "the two ends want different features";
     case RefusalReason::Malformed:
-      return "it did not understand the greeting";
+      return "it did not understand the handshake";
     case RefusalReason::Duplicate:
       return "there is another connection between the two endpoints";
     case RefusalReason::Program:

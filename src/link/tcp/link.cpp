@@ -303,7 +303,7 @@ void Link::start_connect(Peer& peer) noexcept {
   const bool from_here = peer.address.family() == from_.family() && !other_link(peer.address, from_);
   const int error = peer.channel.connect(peer.address, from_here ? from_ : none, dscp_);
   if (error != 0) return connect_failed(peer, error);
-  peer.channel.greet(own_handshake(HandshakeType::Hello, peer.address));
+  peer.channel.send_hello(own_handshake(HandshakeType::Hello, peer.address));
   if (leaving_) peer.channel.allow_early();
   (void)peer.channel.put_early(peer.early);
   peer.early.clear();
@@ -334,7 +334,7 @@ void Link::go_on(Peer& peer) noexcept {
   const Channel::State state = peer.channel.advance();
   if (state == Channel::State::Failed) return connect_failed(peer, peer.channel.error());
   if (state != Channel::State::Connecting) reached(peer);
-  if (state == Channel::State::Greeting && !peer.channel.unflushed()) wait_for_room(peer, false);
+  if (state == Channel::State::HelloSent && !peer.channel.unflushed()) wait_for_room(peer, false);
   const Handshake* answer = peer.channel.theirs();
   if (answer == nullptr) return;
   if (answer->type == HandshakeType::Welcome && answer->kind == ConnectionKind::Rdm)
@@ -456,7 +456,7 @@ void Link::welcome(PendingConnection& pending, Peer* peer, const Handshake& hand
   events_set_.change(peer->channel.fd().get(), static_cast<Source*>(peer), os::watch_reading);
   peer->watched = true;
   acceptor_.dismiss(pending);
-  peer->channel.greet(own_handshake(HandshakeType::Welcome, {}));
+  peer->channel.send_hello(own_handshake(HandshakeType::Welcome, {}));
   opened(*peer, handshake.incarnation);
 }
 
@@ -518,7 +518,7 @@ void Link::housekeeping(uint64_t now) noexcept {
     if (peers_[i]->stage == PeerStage::Open && !peers_[i]->channel.alive())
       lose(*peers_[i], core::ProviderError::PeerDied);
     else if (peers_[i]->stage == PeerStage::Connecting &&
-             peers_[i]->channel.state() == Channel::State::Greeting && !peers_[i]->channel.alive())
+             peers_[i]->channel.state() == Channel::State::HelloSent && !peers_[i]->channel.alive())
       connect_failed(*peers_[i], ETIMEDOUT);
   }
 }

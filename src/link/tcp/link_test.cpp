@@ -141,7 +141,7 @@ TEST(TcpLink, AConnectionThatWasGivenUpIsNotAdmitted) {
   ASSERT_TRUE(a.open());
   ASSERT_TRUE(b.open());
   Peer* peer = b.to(a);
-  until([&] { return peer->channel.state() == Channel::State::Greeting && !peer->channel.unflushed(); },
+  until([&] { return peer->channel.state() == Channel::State::HelloSent && !peer->channel.unflushed(); },
         {&b});
   b.link->forget(*peer);
   b.peers.clear();
@@ -216,7 +216,7 @@ TEST(TcpLink, CrossingCallsSettleOnOneConnection) {
     Peer* to_b = a.to(b);
     for (int i = 0; i < round % 5; ++i) a.poll();
     Peer* to_a = b.to(a);
-    // Polls in different orders, so that every interleaving of the two greetings is met.
+    // Polls in different orders, so that every interleaving of the two handshakes is met.
     uint64_t sent_a = 0, sent_b = 0;
     const uint64_t end = os::monotonic_ns() + 5'000'000'000;
     while ((a.frames < 20 || b.frames < 20) && os::monotonic_ns() < end) {
@@ -485,7 +485,7 @@ Handshake call(End& at, const os::SocketAddress& source, const std::string& who,
   handshake.incarnation = incarnation;
   handshake.address = *os::SocketAddress::from(who.data(), who.size());
   handshake.target = place;
-  channel.greet(handshake);
+  channel.send_hello(handshake);
   until(
       [&] {
         (void)channel.advance();
@@ -514,7 +514,7 @@ TEST(TcpLink, AMalformedFrameIsSaidInTheLog) {
     handshake.incarnation = 77 + static_cast<uint64_t>(i);
     handshake.address = caller;
     handshake.target = place;
-    channel.greet(handshake);
+    channel.send_hello(handshake);
     until(
         [&] {
           (void)channel.advance();

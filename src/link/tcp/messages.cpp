@@ -96,7 +96,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
     fail(connection);
   } else {
     connecting_.push_back(&connection);
-    connection.channel.greet(handshake);
+    connection.channel.send_hello(handshake);
   }
   return &connection;
 }
@@ -105,7 +105,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
 Messages::Connection* Messages::admit(std::unique_ptr<Request> request) noexcept try {
   Connection& connection = add();
   connection.channel = request->take();
-  connection.channel.greet(own_handshake(HandshakeType::Welcome));
+  connection.channel.send_hello(own_handshake(HandshakeType::Welcome));
   if (connection.channel.state() == Channel::State::Failed ||
       !set_.add(connection.channel.fd().get(), &connection)) {
     close(connection);

@@ -213,7 +213,7 @@ void call_as(
   Handshake handshake;
   handshake.kind = ConnectionKind::Msg;
   handshake.features = 0x80000001;  // of a later version, which can do without
-  channel.greet(handshake);
+  channel.send_hello(handshake);
   ASSERT_TRUE(poll_until(
       [&] {
         (void)channel.advance();
@@ -223,10 +223,10 @@ void call_as(
   ASSERT_EQ(channel.theirs()->type, HandshakeType::Welcome);
   channel.open();
   const auto own = name.link.address();
-  const message::Greeting greeting{message::greeting_version, Messages::receive_count, incarnation,
+  const message::Handshake handshake{message::handshake_version, Messages::receive_count, incarnation,
                                    std::string(reinterpret_cast<const char*>(own.data()), own.size())};
-  std::array<std::byte, message::greeting_bytes_min + message::address_bytes_max> said{};
-  const size_t count = put_greeting(message::Kind::Hello, greeting, said.data());
+  std::array<std::byte, message::handshake_bytes_min + message::address_bytes_max> said{};
+  const size_t count = write_handshake(message::Kind::Hello, handshake, said.data());
   const iovec part{said.data(), count};
   ASSERT_TRUE(channel.send({wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(count), 0, 0}, {}, &part, 1));
   for (int i = 0; i < 1000; ++i) {
@@ -237,7 +237,7 @@ void call_as(
   channel.close();
 }
 
-// A large frame is a message of its own. Peers that do not say in their greeting that they take such get shorter ones.
+// A large frame is a message of its own. Peers that do not say in their handshake that they take such get shorter ones.
 TEST(TcpMessages, LargeFramesGoToPeersThatTakeThem) {
   Node a, b, c;
   auto* to_b = a.connect(b);
@@ -371,10 +371,10 @@ TEST(TcpMessages, FramesThatAreNoMessages) {
     Handshake handshake;
     handshake.kind = ConnectionKind::Msg;
     handshake.target = *to;
-    unknown_peer.greet(handshake);
+    unknown_peer.send_hello(handshake);
     ASSERT_TRUE(poll_until(
         [&] {
-          return unknown_peer.advance() == Channel::State::Greeting && unknown_peer.theirs() != nullptr;
+          return unknown_peer.advance() == Channel::State::HelloSent && unknown_peer.theirs() != nullptr;
         },
         a, b));
     ASSERT_EQ(unknown_peer.theirs()->type, HandshakeType::Welcome);

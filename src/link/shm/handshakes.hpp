@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // How an endpoint and its peers get to know each other: the control socket, notes out, notes in, whose they are, what comes with them, and what is
-// done when descriptors or memory are lacking for it (greeter.cpp, shortage.cpp). Must not know frames, polls, or what becomes of a peer that is lost.
+// done when descriptors or memory are lacking for it (handshakes.cpp, shortage.cpp). Must not know frames, polls, or what becomes of a peer that is lost.
 //
-// open() first; greet() and the others for each peer; read_socket() when a datagram waits; look() for each peer from time to time; close() or, in a forked
+// open() first; send_hello() and the others for each peer; read_socket() when a datagram waits; look() for each peer from time to time; close() or, in a forked
 // child, abandon() last. A peer that is lost goes to the list `dying`.
 #pragma once
 
@@ -18,7 +18,7 @@
 #include "link/shm/active_peers.hpp"
 #include "link/shm/copy_paths.hpp"
 #include "link/shm/doorbells.hpp"
-#include "link/shm/greeting.hpp"
+#include "link/shm/handshake.hpp"
 #include "link/shm/info_lines.hpp"
 #include "link/shm/layout.hpp"
 #include "link/shm/look_schedule.hpp"
@@ -49,14 +49,14 @@ class GreeterHost {
   ~GreeterHost() = default;
 };
 
-class Greeter {
+class Handshakes {
  public:
   // Channels of our file that have pages for their slots and the first window of the bulk ring from the meeting on: as many as are polled without a
   // doorbell. An endpoint holds at most so many times 84 KiB for it, whatever the number of peers.
   static constexpr size_t warm_channels = 16;
   static_assert(warm_channels == ActivePeers::count_max);
 
-  Greeter(const Owner& owner, MemoryFile& file, PeerTable& peers, PeerList& dying, ActivePeers& active,
+  Handshakes(const Owner& owner, MemoryFile& file, PeerTable& peers, PeerList& dying, ActivePeers& active,
           Doorbells& doorbells, LookSchedule& looks, os::PollSet& epoll, CopyPaths& paths, Warnings& warnings,
           const InfoLines& note, GreeterHost& host) noexcept
       : owner_(owner),
@@ -71,8 +71,8 @@ class Greeter {
         warnings_(warnings),
         note_(note),
         host_(host) {}
-  Greeter(const Greeter&) = delete;
-  Greeter& operator=(const Greeter&) = delete;
+  Handshakes(const Handshakes&) = delete;
+  Handshakes& operator=(const Handshakes&) = delete;
 
   // Binds the name ("" chooses one), after the file was made. Errno EADDRINUSE when it is taken and has no second one.
   Result<void> open(std::string_view name);
@@ -88,13 +88,13 @@ class Greeter {
   bool open_channel(Peer& peer) noexcept;
   // Its channel is left.
   void leave(const Peer& peer) noexcept {
-    if (!peer.greeting.hello_sent) count_ungreeted(-1);
+    if (!peer.handshake.hello_sent) count_unsent_hellos(-1);
   }
   // A hello has found no room at the other socket, and only polling repeats it.
-  bool has_ungreeted() const noexcept { return ungreeted_ != 0; }
+  bool has_unsent_hellos() const noexcept { return unsent_hellos_ != 0; }
   // Is the peer's file at hand? Then its doorbells are, too.
   void find_by_process(Peer& peer) noexcept;
-  void greet(Peer& peer) noexcept;
+  void send_hello(Peer& peer) noexcept;
   // A datagram that wakes its process.
   void wake(Peer& peer) noexcept { send_note(peer, NoteKind::Wake, false); }
   // Before a first contact.
@@ -116,10 +116,10 @@ class Greeter {
   Seen look(Peer& peer, Round& round) noexcept;
 
  private:
-  void count_ungreeted(ptrdiff_t change) noexcept;
+  void count_unsent_hellos(ptrdiff_t change) noexcept;
   void probe_cma(Peer& peer) noexcept;
   void watch(Peer& peer) noexcept;
-  bool greeting_is_due(Peer& peer, uint64_t now_ns) noexcept;
+  bool hello_is_due(Peer& peer, uint64_t now_ns) noexcept;
   Note note_to(const std::array<char, address_bytes>& whom, NoteKind kind) const noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
   bool is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept;
@@ -129,7 +129,7 @@ class Greeter {
   void stay_armed() noexcept;
   bool take_datagram(bool listening) noexcept;
   void take_wake(const Note& note) noexcept;
-  void take_greeting(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) noexcept;
+  void read_handshake(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) noexcept;
   void take_without_descriptors(const Note& note, int32_t pid) noexcept;
   void take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid);  // throws std::bad_alloc
   void turn_away(const Note& note, uid_t uid) noexcept;
@@ -172,7 +172,7 @@ class Greeter {
   uint64_t nonce_ = 0;  // tells this endpoint from every other that had its name
   std::array<std::byte, alias_bytes> alias_{};
   uint32_t alias_length_ = 0;
-  size_t ungreeted_ = 0;       // peers that wait for our hello
+  size_t unsent_hellos_ = 0;       // peers that wait for our hello
   uint64_t looked_at_ns_ = 0;  // begin of the last round
   RefusedAddresses refused_;
   proto::WarningRate silences_{10'000'000'000};  // lines that say that a peer does not answer

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Hostile greetings to an endpoint of the shared memory link: notes whose bytes, and descriptors whose kinds, the input chooses, from this user
+// Hostile handshakes to an endpoint of the shared memory link: notes whose bytes, and descriptors whose kinds, the input chooses, from this user
 // and from another. The endpoint must not crash, nor hang, and no poll of it may sleep. WEFT_FUZZ_FUSE names a file of a FUSE file system.
 #include <fcntl.h>
 #include <fuzzer/FuzzedDataProvider.h>
@@ -20,7 +20,7 @@
 #include <memory>
 #include <vector>
 
-#include "link/shm/greeting.hpp"
+#include "link/shm/handshake.hpp"
 #include "link/shm/link.hpp"
 #include "os/clock.hpp"
 #include "os/process.hpp"
@@ -49,9 +49,9 @@ struct Owner final : Events {
   Link link;
 };
 
-class Greeter {
+class Handshakes {
  public:
-  Greeter(const uint8_t* data, size_t size) : in_(data, size) {
+  Handshakes(const uint8_t* data, size_t size) : in_(data, size) {
     socket_ = os::Fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!owner_.link.open("", owner_) || !socket_) std::abort();
     std::copy_n(reinterpret_cast<const char*>(owner_.link.address().data()), victim_.size(), victim_.begin());
@@ -71,7 +71,7 @@ class Greeter {
           meet();
           break;
         default:
-          greet();
+          send_hello();
       }
     }
     for (int i = 0; i < 3; ++i)
@@ -215,7 +215,7 @@ class Greeter {
     }
   }
 
-  void greet() {
+  void send_hello() {
     const uint8_t how = in_.ConsumeIntegral<uint8_t>();
     Note note{};
     note.magic = region_magic;
@@ -307,6 +307,6 @@ class Greeter {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Greeter(data, size).run();
+  Handshakes(data, size).run();
   return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What addresses say, the names of sockets, tokens.
-#include "link/shm/greeting.hpp"
+#include "link/shm/handshake.hpp"
 
 #include <algorithm>
 #include <charconv>

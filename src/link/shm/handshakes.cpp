@@ -9,7 +9,7 @@
 // Where the kernel does not pass descriptors, each side opens the other's memory file through /proc.
 //
 // Who may send to our socket may be another user. Nothing of his is received, opened or closed here (docs/decisions/0015).
-#include "link/shm/greeter.hpp"
+#include "link/shm/handshakes.hpp"
 
 #include <unistd.h>
 
@@ -67,7 +67,7 @@ bool second_name(std::string_view name, int pid, int n, std::array<char, address
 
 // --- opening ---
 
-Result<void> Greeter::open(std::string_view name) {
+Result<void> Handshakes::open(std::string_view name) {
   nonce_ = os::random_bits();
   std::array<char, address_bytes> address{};
   if (name.empty()) {
@@ -97,12 +97,12 @@ Result<void> Greeter::open(std::string_view name) {
   return {};
 }
 
-void Greeter::set_alias(std::span<const std::byte> alias) noexcept {
+void Handshakes::set_alias(std::span<const std::byte> alias) noexcept {
   alias_length_ = static_cast<uint32_t>(std::min(alias.size(), alias_.size()));
   std::copy_n(alias.begin(), alias_length_, alias_.begin());
 }
 
-void Greeter::abandon() noexcept {
+void Handshakes::abandon() noexcept {
   disposal_.forget();
   socket_.reset();
   liveness_ = {};
@@ -110,29 +110,29 @@ void Greeter::abandon() noexcept {
 
 // --- time ---
 
-Greeter::Round Greeter::begin_round(uint64_t now_ns) noexcept {
+Handshakes::Round Handshakes::begin_round(uint64_t now_ns) noexcept {
   const uint64_t looked = std::exchange(looked_at_ns_, now_ns);
   return {now_ns, looked == 0 || now_ns - looked <= look_counts_ns ? 0 : now_ns - looked - look_counts_ns,
           false};
 }
 
-Greeter::Seen Greeter::look(Peer& peer, Round& round) noexcept {
+Handshakes::Seen Handshakes::look(Peer& peer, Round& round) noexcept {
   const uint64_t now_ns = round.now_ns;
   // While this process did not look, an answer could not be seen.
-  if (round.away_ns != 0 && peer.greeting.asked_at_ns != 0)
-    peer.greeting.asked_at_ns = std::min(now_ns, peer.greeting.asked_at_ns + round.away_ns);
-  if (peer.out.is_open() && greeting_is_due(peer, now_ns)) greet(peer);
+  if (round.away_ns != 0 && peer.handshake.asked_at_ns != 0)
+    peer.handshake.asked_at_ns = std::min(now_ns, peer.handshake.asked_at_ns + round.away_ns);
+  if (peer.out.is_open() && hello_is_due(peer, now_ns)) send_hello(peer);
   bool unanswered = peer.remote == nullptr && peer.shortage.since_ns == 0 &&
-                    now_ns - peer.greeting.met_at_ns > meet_timeout_ns;
+                    now_ns - peer.handshake.met_at_ns > meet_timeout_ns;
   if (const SocketName name(text_of(peer.address));
-      unanswered && peer.greeting.hello_sent && os::is_bound(name)) {
+      unanswered && peer.handshake.hello_sent && os::is_bound(name)) {
     // A name that the library chose goes with its endpoint.
-    unanswered = !peer.chosen_by_library && peer.greeting.asked_at_ns != 0 && !peer.out.is_attached() &&
-                 now_ns > peer.greeting.asked_at_ns + answer_timeout_ns;
+    unanswered = !peer.chosen_by_library && peer.handshake.asked_at_ns != 0 && !peer.out.is_attached() &&
+                 now_ns > peer.handshake.asked_at_ns + answer_timeout_ns;
     if (round.has_asked && !unanswered) return Seen::Later;  // it is a look at every socket of the machine
     round.has_asked = true;
     if (owner_.belongs_to_other(name)) refuse(peer);
-    peer.greeting.met_at_ns = now_ns;  // it is there and busy with something else
+    peer.handshake.met_at_ns = now_ns;  // it is there and busy with something else
   }
   end_shortage(peer, now_ns);
   const bool left = peer.has_closed();
@@ -142,7 +142,7 @@ Greeter::Seen Greeter::look(Peer& peer, Round& round) noexcept {
 
 // --- channels ---
 
-bool Greeter::open_channel(Peer& peer) noexcept try {
+bool Handshakes::open_channel(Peer& peer) noexcept try {
   WEFT_ASSERT(!peer.out.is_open() && peer.reserved == nullptr);
   if (auto grown = file_.grow(); !grown) {
     peer.mute = true;
@@ -158,24 +158,24 @@ bool Greeter::open_channel(Peer& peer) noexcept try {
   peer.mute = false;
   peer.out.open(std::move(*map));
   if (peer.channel < warm_channels) peer.out.warm();
-  count_ungreeted(1);
+  count_unsent_hellos(1);
   return true;
 } catch (...) {
   return false;
 }
 
-void Greeter::count_ungreeted(ptrdiff_t change) noexcept {
-  WEFT_ASSERT(change > 0 || ungreeted_ != 0);
-  ungreeted_ += static_cast<size_t>(change);
-  if (ungreeted_ != 0) looks_.hurry();
+void Handshakes::count_unsent_hellos(ptrdiff_t change) noexcept {
+  WEFT_ASSERT(change > 0 || unsent_hellos_ != 0);
+  unsent_hellos_ += static_cast<size_t>(change);
+  if (unsent_hellos_ != 0) looks_.hurry();
 }
 
-void Greeter::probe_cma(Peer& peer) noexcept {
+void Handshakes::probe_cma(Peer& peer) noexcept {
   if (peer.pid <= 0 || peer.remote == nullptr || !settings::flag("WEFT_CMA")) return;
   peer.memory.probe(peer.pid, peer.remote->probe_address, peer.remote->probe_value);
 }
 
-void Greeter::watch(Peer& peer) noexcept {
+void Handshakes::watch(Peer& peer) noexcept {
   if (peer.pidfd && !epoll_.add(peer.pidfd.get(), &peer))
     warnings_.once(
         Warnings::Deaths,
@@ -185,22 +185,22 @@ void Greeter::watch(Peer& peer) noexcept {
 
 // A hello may find no room, or be lost at a receiver that is short of descriptors or memory, and so may the answer: it is repeated, more and
 // more rarely, until the peer has attached and we know it.
-bool Greeter::greeting_is_due(Peer& peer, uint64_t now_ns) noexcept {
-  if (!peer.greeting.hello_sent) return true;
+bool Handshakes::hello_is_due(Peer& peer, uint64_t now_ns) noexcept {
+  if (!peer.handshake.hello_sent) return true;
   // Attached, the peer has answered, and a lost answer is asked for again. Before that only what is in the ring is worth it.
   const bool attached = peer.out.control()->doorbell.load(std::memory_order_relaxed) != 0;
   if (attached ? peer.remote != nullptr : peer.out.next() == 0) return false;
-  if (peer.greeting.hello_pause_ns == 0 || peer.shortage.since_ns != 0)
-    peer.greeting.hello_pause_ns = first_hello_pause_ns;
-  if (now_ns - peer.greeting.hello_at_ns < peer.greeting.hello_pause_ns) return false;
-  peer.greeting.hello_pause_ns = std::min(2 * peer.greeting.hello_pause_ns, longest_hello_pause_ns);
+  if (peer.handshake.hello_pause_ns == 0 || peer.shortage.since_ns != 0)
+    peer.handshake.hello_pause_ns = first_hello_pause_ns;
+  if (now_ns - peer.handshake.hello_at_ns < peer.handshake.hello_pause_ns) return false;
+  peer.handshake.hello_pause_ns = std::min(2 * peer.handshake.hello_pause_ns, longest_hello_pause_ns);
   return true;
 }
 
 // --- out ---
 
 // Is the peer's file at hand? Then its doorbells are, too. Without something that tells of its death the note that it sends has to bring both.
-void Greeter::find_by_process(Peer& peer) noexcept {
+void Handshakes::find_by_process(Peer& peer) noexcept {
   ChosenAddress chosen;
   if (!parse_chosen(text_of(peer.address), chosen)) return;
   peer.chosen_by_library = true;
@@ -214,7 +214,7 @@ void Greeter::find_by_process(Peer& peer) noexcept {
   probe_cma(peer);
 }
 
-Note Greeter::note_to(const std::array<char, address_bytes>& whom, NoteKind kind) const noexcept {
+Note Handshakes::note_to(const std::array<char, address_bytes>& whom, NoteKind kind) const noexcept {
   Note note{};
   note.magic = region_magic;
   note.token = token_of(text_of(whom));
@@ -228,10 +228,10 @@ Note Greeter::note_to(const std::array<char, address_bytes>& whom, NoteKind kind
   return note;
 }
 
-void Greeter::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
+void Handshakes::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   const SocketName name(text_of(peer.address));
   if (peer.foreign) return;
-  if (kind == NoteKind::Hello) peer.greeting.hello_at_ns = os::monotonic_ns();
+  if (kind == NoteKind::Hello) peer.handshake.hello_at_ns = os::monotonic_ns();
   Note note = note_to(peer.address, kind);
   note.channel_offset = kind == NoteKind::Hello ? MemoryFile::offset_of(peer.channel) : 0;
   note.wants_reply = peer.remote == nullptr ? 1 : 0;
@@ -252,42 +252,42 @@ void Greeter::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept {
   if (kind == NoteKind::Wake) return;
   if (sent == 0) {
     if (kind == NoteKind::Hello) {
-      if (!std::exchange(peer.greeting.hello_sent, true)) count_ungreeted(-1);
-      if (peer.greeting.asked_at_ns == 0) peer.greeting.asked_at_ns = peer.greeting.hello_at_ns;
+      if (!std::exchange(peer.handshake.hello_sent, true)) count_unsent_hellos(-1);
+      if (peer.handshake.asked_at_ns == 0) peer.handshake.asked_at_ns = peer.handshake.hello_at_ns;
     }
-    if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::Greeted;
+    if (kind == NoteKind::Hello && peer.state == PeerState::New) peer.state = PeerState::HelloSent;
     // The note wakes a sleeper. Its flag stays: it may have read the note already and sleep again, and then the next frame has to wake it.
     if (peer.remote != nullptr) peer.remote->pending.fetch_or(pending_socket, std::memory_order_seq_cst);
   } else if (sent == -ECONNREFUSED &&
              (peer.state == PeerState::Known || peer.remote != nullptr || peer.chosen_by_library)) {
     dying_.add(peer);  // its socket is gone, so it is; only a name that a program chose may yet appear
   } else if (sent == -ECONNREFUSED) {
-    peer.greeting.asked_at_ns = 0;  // who has read nothing is gone; the next one has its own time
-    peer.greeting.is_silent = false;
+    peer.handshake.asked_at_ns = 0;  // who has read nothing is gone; the next one has its own time
+    peer.handshake.is_silent = false;
   } else if (os::is_shortage(-sent)) {
     lacks(peer, -sent);
     if (kind == NoteKind::Reply) tell_shortage(peer.address, peer.nonce);
   }
 }
 
-void Greeter::greet(Peer& peer) noexcept { send_note(peer, NoteKind::Hello, true); }
+void Handshakes::send_hello(Peer& peer) noexcept { send_note(peer, NoteKind::Hello, true); }
 
 // Whether the name is bound by the peer that we know, or by another process of our user. An endpoint that is gone has said so in its header, or its
 // process has ended.
-bool Greeter::is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept {
+bool Handshakes::is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept {
   if (peer.remote != nullptr && peer.pidfd && !peer.has_closed() && !os::has_exited(peer.pidfd)) return true;
   return owner_.has_bound(name, error);
 }
 
 // The peer is another user's: what is pending with it ends, and for a while it is not tried again.
-void Greeter::refuse(Peer& peer) noexcept {
+void Handshakes::refuse(Peer& peer) noexcept {
   peer.foreign = true;
   refused_.add(token_of(text_of(peer.address)), os::monotonic_ns());
   dying_.add(peer);
 }
 
 // Before a first contact. An address that the library chose is found out later: nobody else can have bound its name before it was known.
-bool Greeter::is_foreign(std::string_view address) noexcept {
+bool Handshakes::is_foreign(std::string_view address) noexcept {
   if (refused_.has(token_of(address), os::monotonic_ns())) return true;
   ChosenAddress chosen;
   const SocketName name(address);
@@ -298,13 +298,13 @@ bool Greeter::is_foreign(std::string_view address) noexcept {
 
 // --- in ---
 
-void Greeter::read_socket() noexcept {
+void Handshakes::read_socket() noexcept {
   take_notes();
   if (active_.is_armed()) stay_armed();
 }
 
 // While one thread sleeps another polls, and has just read what may have been meant to wake the first.
-void Greeter::stay_armed() noexcept {
+void Handshakes::stay_armed() noexcept {
   file_.header()->sleeping.store(1, std::memory_order_seq_cst);
   if (file_.header()->pending.load(std::memory_order_seq_cst) == 0 ||
       file_.header()->sleeping.exchange(0) == 0)
@@ -313,7 +313,7 @@ void Greeter::stay_armed() noexcept {
   (void)os::send_datagram(socket_, SocketName(text_of(address_)), std::as_bytes(std::span(&note, 1)), {});
 }
 
-void Greeter::take_notes() noexcept {
+void Handshakes::take_notes() noexcept {
   const uint64_t until = os::monotonic_ns() + look_most_ns;
   for (int i = 0; i < 256 && os::monotonic_ns() < until; ++i)
     if (!take_datagram(true)) return;
@@ -321,14 +321,14 @@ void Greeter::take_notes() noexcept {
 }
 
 // False: there is none, or what the last one brought is not let go of yet; then the next look goes on.
-bool Greeter::take_datagram(bool listening) noexcept {
+bool Handshakes::take_datagram(bool listening) noexcept {
   const int spins = was_busy_ ? 0 : disposal_spins;
   for (int i = 0; i < spins && disposal_.busy(); ++i) arch::pause();
   if (disposal_.busy()) {
     was_busy_ = true;
     if (disposal_.age_ns() > slow_disposal_ns)
       warnings_.once(Warnings::Disposal,
-                     "a descriptor that came with a greeting cannot be closed; greetings wait meanwhile");
+                     "a descriptor that came with a handshake cannot be closed; handshakes wait meanwhile");
     return false;
   }
   was_busy_ = false;
@@ -356,22 +356,22 @@ bool Greeter::take_datagram(bool listening) noexcept {
   if (note.kind == NoteKind::Wake) take_wake(note);
   if (note.kind == NoteKind::Shortage || note.kind == NoteKind::NotPassed) take_shortage(note, sender.pid);
   if (!brings_descriptors(note)) return true;
-  if (file && liveness) take_greeting(note, file, liveness, sender.pid);
+  if (file && liveness) read_handshake(note, file, liveness, sender.pid);
   else if (datagram.lack != 0) lacks_for(note, datagram.lack);  // the peer repeats it
   else if (missing) take_without_descriptors(note, sender.pid);
   return true;
 }
 
-void Greeter::take_greeting(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) noexcept {
+void Handshakes::read_handshake(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) noexcept {
   try {
     take_note(note, file, liveness, pid);
   } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it
   }
 }
 
-// The descriptors of a greeting of our user did not arrive: both are opened by the number of the process, which the kernel vouches for. The pidfd comes
+// The descriptors of a handshake of our user did not arrive: both are opened by the number of the process, which the kernel vouches for. The pidfd comes
 // first and its process has not exited afterwards, so the file was of that process; the nonce shows that the file is of the endpoint that greets.
-void Greeter::take_without_descriptors(const Note& note, int32_t pid) noexcept {
+void Handshakes::take_without_descriptors(const Note& note, int32_t pid) noexcept {
   errno = 0;
   os::Fd liveness = pid > 0 ? os::open_process(pid) : os::Fd{};
   os::Fd file = liveness ? owner_.open_memory_of(pid, note.file, file_.fd()) : os::Fd{};
@@ -380,7 +380,7 @@ void Greeter::take_without_descriptors(const Note& note, int32_t pid) noexcept {
     warn_of_exited(note, pid);
   } else if (file && is_memory_of(file, note.address, note.nonce)) {
     note_not_passed();
-    take_greeting(note, file, liveness, pid);
+    read_handshake(note, file, liveness, pid);
   } else if (!file && os::is_shortage(code)) {
     lacks_for(note, code);
   } else {
@@ -389,7 +389,7 @@ void Greeter::take_without_descriptors(const Note& note, int32_t pid) noexcept {
 }
 
 // What another user sent, bytes only. Whoever greets learns that it is no use. A refusal counts only from whom we greet: it has our nonce.
-void Greeter::turn_away(const Note& note, uid_t uid) noexcept {
+void Handshakes::turn_away(const Note& note, uid_t uid) noexcept {
   if (note.kind == NoteKind::Refusal) {
     Peer* const greeted = peers_.find(text_of(note.address));
     if (greeted == nullptr || greeted->remote != nullptr || note.nonce != nonce_) return;
@@ -400,7 +400,7 @@ void Greeter::turn_away(const Note& note, uid_t uid) noexcept {
   const std::string_view name = text_of(note.address);
   warnings_.once(
       Warnings::User,
-      Line("a greeting of %.*s, a process of user %u, was refused: shared memory joins processes of "
+      Line("a handshake of %.*s, a process of user %u, was refused: shared memory joins processes of "
            "one user, and this one is of user %u",
            static_cast<int>(name.size()), name.data(), uid, ::geteuid())
           .get());
@@ -410,12 +410,12 @@ void Greeter::turn_away(const Note& note, uid_t uid) noexcept {
 }
 
 // It cannot ring: look at its ring in its stead.
-void Greeter::take_wake(const Note& note) noexcept {
+void Handshakes::take_wake(const Note& note) noexcept {
   Peer* const sender = peers_.find(text_of(note.address));
   if (sender != nullptr && sender->in.is_open()) doorbells_.ring_own(*sender);
 }
 
-void Greeter::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) {
+void Handshakes::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) {
   const std::string key(text_of(note.address));
   Peer* known = peers_.find(key);
   if (known != nullptr && known->nonce != 0 && known->nonce != note.nonce) {
@@ -432,7 +432,7 @@ void Greeter::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_
     known = host_.make_peer(known_as);
     if (known == nullptr) return;  // the owner makes nothing of that name
     known->address = note.address;
-    known->greeting.met_at_ns = os::monotonic_ns();
+    known->handshake.met_at_ns = os::monotonic_ns();
     place.take(*known);
   }
   Peer& peer = *known;
@@ -459,7 +459,7 @@ void Greeter::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_
   if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);
 }
 
-bool Greeter::is_memory_of(const os::Fd& file, const std::array<char, address_bytes>& address,
+bool Handshakes::is_memory_of(const os::Fd& file, const std::array<char, address_bytes>& address,
                            uint64_t nonce) const noexcept {
   if (!owner_.memory_is_sound(file) || os::memory_size(file) < header_bytes) return false;
   HeaderStart start;  // a load from a mapping could find no memory for a page that nobody has written
@@ -468,7 +468,7 @@ bool Greeter::is_memory_of(const os::Fd& file, const std::array<char, address_by
          start.channel_size == channel_bytes && start.address == address;
 }
 
-bool Greeter::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept {
+bool Handshakes::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noexcept {
   if (!is_memory_of(file, peer.address, nonce)) return false;
   auto map = os::map_memory(file, 0, header_bytes);
   if (!map || !os::have_pages(*map, sizeof(RegionHeader))) {
@@ -478,11 +478,11 @@ bool Greeter::attach_header(Peer& peer, const os::Fd& file, uint64_t nonce) noex
   peer.remote_map = std::move(*map);
   peer.remote = peer.remote_map.as<RegionHeader>();
   peer.nonce = nonce;
-  if (peer.state != PeerState::Known && peer.greeting.hello_sent) peer.state = PeerState::Known;
+  if (peer.state != PeerState::Known && peer.handshake.hello_sent) peer.state = PeerState::Known;
   return true;
 }
 
-bool Greeter::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
+bool Handshakes::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) noexcept {
   WEFT_ASSERT(!peer.in.takes_frames() && !peer.activity.active);
   const size_t size = os::memory_size(file);
   if (!owner_.memory_is_sound(file) || offset < header_bytes ||
@@ -501,7 +501,7 @@ bool Greeter::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset) no
 }
 
 // Before the socket is closed: what unknown peers have put into its queue would be dropped by our close(2).
-void Greeter::close() noexcept {
+void Handshakes::close() noexcept {
   os::stop_datagrams(socket_);
   const uint64_t until = os::monotonic_ns() + 500'000'000;
   while (os::monotonic_ns() < until && (take_datagram(false) || disposal_.busy())) {
