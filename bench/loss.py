@@ -98,7 +98,7 @@ def main():
     found, names = {}, list(WAYS)
     for number in range(args.rounds):
         for loss in losses:
-            env = dict(os.environ, LD_LIBRARY_PATH=str(c.STAGE / "lib/weft/compat"), WEFT_VERBS_NEAR="0", WEFT_PACKET_FAULTS=f"loss={loss},seed={args.seed + number}")
+            env = dict(os.environ, LD_LIBRARY_PATH=str(c.STAGE / "lib/weft/compat"), WEFT_VERBS_SHM="0", WEFT_PACKET_FAULTS=f"loss={loss},seed={args.seed + number}")
             quiet.look()
             for way in names[number % 3:] + names[:number % 3]:  # none is always first
                 got = measure(way, sizes, args.messages, cpus, env)

@@ -83,7 +83,7 @@ def asleep(rounds, cpus, env):
                 for row, (command, column, key) in ASLEEP.items():
                     beside = 65536 / (theirs[key] * 1e9) if key == "tcp_64k_gbs" else theirs[key] * 1e-9
                     for near in ("1", "0"):
-                        mine = perftest(command, column, at, dict(env, WEFT_VERBS_NEAR=near))
+                        mine = perftest(command, column, at, dict(env, WEFT_VERBS_SHM=near))
                         if mine:
                             samples.setdefault((row, place), {}).setdefault(near, []).append((mine, beside))
         print(f"round {number + 1} of {rounds} done", flush=True)

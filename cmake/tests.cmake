@@ -143,7 +143,7 @@ if(TARGET weft_conformance AND TARGET weft_compat)
   add_dependencies(weft_conformance minimal_provider)
   # The composite once more, with nobody near.
   if("weft" IN_LIST WEFT_TEST_PROVIDERS)
-    weft_gtest(weft_conformance weft_far conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft" "FI_WEFT_NEAR=0")
+    weft_gtest(weft_conformance weft_far conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft" "FI_WEFT_SHM=0")
   endif()
 else()
   message(STATUS "weft: the drop-in is not there: conformance tests are not run")

@@ -14,7 +14,7 @@ namespace weft::conformance {
 namespace {
 
 bool nobody_is_near() {
-  const char* value = std::getenv("FI_WEFT_NEAR");
+  const char* value = std::getenv("FI_WEFT_SHM");
   return value != nullptr && std::strcmp(value, "0") == 0;
 }
 bool has_extension() { return provider_name() == "shm" || provider_name() == "weft"; }

@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string spelling = address->text();
     require(spelling.size() < Address::text_bytes);
     const auto again = Address::from_text(spelling);
-    require(again && again->where == address->where && again->near == address->near);
+    require(again && again->where == address->where && again->local == address->local);
     require(again->text() == spelling);
   }
   Names::Parts parts;
@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::array<std::byte, Names::address_length> joined;
     Names::Parts again;
     require(Names::join(parts, joined) && Names::split(joined, again));
-    require(again.far == parts.far && again.near == parts.near && again.host == parts.host);
+    require(again.remote == parts.remote && again.local == parts.local && again.host == parts.host);
   }
   if (size >= Address::text_bytes) {
     std::array<std::byte, Address::text_bytes> place;

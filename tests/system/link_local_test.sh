@@ -52,7 +52,7 @@ if [[ -e "$library/libibverbs.so.1" && -z "${WEFT_SANITIZE:-}" ]]; then
     "${here[@]}" env "LD_LIBRARY_PATH=$library" WEFT_VERBS_STANDARD_GID=1 timeout 60 "$churn" weft_ll0 200 2 "/run/netns/$space-a" &&
     "${here[@]}" env "LD_LIBRARY_PATH=$library" timeout 60 "$churn" weft_ll0 200 0 "/run/netns/$space-a" &&
     "${here[@]}" env "LD_LIBRARY_PATH=$library" timeout 60 "$churn" weft_ll0 200 &&
-    "${here[@]}" env "LD_LIBRARY_PATH=$library" WEFT_VERBS_NEAR=0 timeout 60 "$churn" weft_ll0 200; then
+    "${here[@]}" env "LD_LIBRARY_PATH=$library" WEFT_VERBS_SHM=0 timeout 60 "$churn" weft_ll0 200; then
     echo "ok: queue pairs"
   else
     echo "FAILED: queue pairs"
@@ -63,8 +63,8 @@ fi
 # shellcheck disable=SC2034
 there=(ip netns exec "$space-b")
 for near in 1 0; do
-  export FI_WEFT_NEAR=$near
-  if pair_reaches 64k "$eui:445b%ll0" -6 -p weft -e rdm -c -S 65536 -I 10; then echo "ok: weft on one host, FI_WEFT_NEAR=$near"; else failures=$((failures + 1)); fi
+  export FI_WEFT_SHM=$near
+  if pair_reaches 64k "$eui:445b%ll0" -6 -p weft -e rdm -c -S 65536 -I 10; then echo "ok: weft on one host, FI_WEFT_SHM=$near"; else failures=$((failures + 1)); fi
 done
 program="$WEFT_BUILD/tests/mpi/walk"
 two_interfaces() {  # two_interfaces PROVIDER WHERE

@@ -57,11 +57,11 @@ prints 1 'FI_PROVIDER: no provider is named "smh"; there are: weft, shm, tcp' en
 prints 0 "" env FI_PROVIDER=shm,smh "$work/ask" ""
 prints 1 'FI_PROVIDER=shm leaves out "tcp", which fabric_attr->prov_name asks for' env FI_PROVIDER=shm "$work/ask" tcp
 prints 1 'shm offers FI_EP_RDM$' env FI_PROVIDER=shm "$work/ask" /msg
-prints 1 'FI_WEFT_NEAR=maybe is not one of 0, 1, on, off, true, false, yes, no; yes is used' env FI_WEFT_NEAR=maybe "$work/ask" "" "" ""
-prints 1 'FI_WEFT_NAER in the environment is no setting: is FI_WEFT_NEAR meant' env FI_WEFT_NAER=0 "$work/ask" "" ""
+prints 1 'FI_WEFT_SHM=maybe is not one of 0, 1, on, off, true, false, yes, no; yes is used' env FI_WEFT_SHM=maybe "$work/ask" "" "" ""
+prints 1 'FI_WEFT_SMH in the environment is no setting: is FI_WEFT_SHM meant' env FI_WEFT_SMH=0 "$work/ask" "" ""
 prints 1 'FI_TCP_ACCEPT_TIMEOUT=never is not a number from 1 to 86400000; 60000 is used' env FI_TCP_ACCEPT_TIMEOUT=never "$work/ask" "" ""
-printf 'FI_WEFT_NEAR = maybe\n' >"$work/config"
-prints 1 'FI_WEFT_NEAR=maybe is not' env WEFT_CONFIG="$work/config" "$work/ask" "" ""
+printf 'FI_WEFT_SHM = maybe\n' >"$work/config"
+prints 1 'FI_WEFT_SHM=maybe is not' env WEFT_CONFIG="$work/config" "$work/ask" "" ""
 prints 0 "" env WEFT_TEST_ANYTHING=1 WEFT_JOBS=2 FI_UNIVERSE_SIZE=8 FI_TCP_IFACE=lo "$work/ask" ""
 
 [[ $failures -eq 0 ]] && echo "quiet_test: ok"

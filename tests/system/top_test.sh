@@ -113,10 +113,10 @@ PYTHON
 # --- verbs: shared memory and UDP ---
 for near in 1 0; do
   next_port
-  start server env "WEFT_VERBS_NEAR=$near" ib_write_bw -F -D 300 -s 4096 -p "$pair_port"
+  start server env "WEFT_VERBS_SHM=$near" ib_write_bw -F -D 300 -s 4096 -p "$pair_port"
   server=$last
   eventually "$patience_s" is_listening "$pair_port" || fail "ib_write_bw does not listen"
-  start client env "WEFT_VERBS_NEAR=$near" ib_write_bw -F -D 300 -s 4096 -p "$pair_port" 127.0.0.1
+  start client env "WEFT_VERBS_SHM=$near" ib_write_bw -F -D 300 -s 4096 -p "$pair_port" 127.0.0.1
   client=$last
   way=$([[ $near == 1 ]] && echo shm || echo udp)
   eventually "$patience_s" shows "$client" "o['kind'] == 'queue_pair' and o['bytes_sent'] > 1000000 and o['state'] == 3 and o['detail'].endswith('by $way')" ||

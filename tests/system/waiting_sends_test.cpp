@@ -403,7 +403,7 @@ int main(int argc, char** argv) {
   const Arguments arguments(argc, argv);
   if (arguments.number("no-op", 0) != 0) return 0;
   alarm(300);
-  setenv("FI_WEFT_NEAR", "0", 1);  // `weft` by its network side
+  setenv("FI_WEFT_SHM", "0", 1);  // `weft` by its network side
   const Leftovers leftovers;
   bool good = true;
   if (!arguments.text("provider", "").empty()) {

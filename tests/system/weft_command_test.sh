@@ -45,7 +45,7 @@ expect 1 "$weft" info --why -p nosuch; says 'no provider is named "nosuch"; ther
 expect 0 env FI_PROVIDER=shm,nosuch "$weft" info --why
 says '^  FI_PROVIDER: no provider is named "nosuch"; there are: weft, shm, tcp, '; says '^  left out by FI_PROVIDER=shm,nosuch: weft, tcp, '
 expect 0 "$weft" info --why -c FI_REMOTE_COMM; says '^  caps: .* shm offers \|^  shm: caps: '
-expect 0 "$weft" info --settings; says '^WEFT_RELIABLE_TIMEOUT_S  *number  *60 s  *default$'; says '^FI_WEFT_NEAR  *flag  *yes  *default$'
+expect 0 "$weft" info --settings; says '^WEFT_RELIABLE_TIMEOUT_S  *number  *60 s  *default$'; says '^FI_WEFT_SHM  *flag  *yes  *default$'
 expect 0 env WEFT_RELIABLE_TIMEOUT_S=5 "$weft" info --settings; says '^WEFT_RELIABLE_TIMEOUT_S  *number  *5 s  *environment$'
 expect 0 env WEFT_RELIABLE_TIMEOUT_S=5x "$weft" info --settings; says '^WEFT_RELIABLE_TIMEOUT_S  *number  *5x  *environment, malformed$'; says '; 5x is not a number from 1 to 999999, so the default is used$'
 expect 0 env WEFT_RELIABLE_TIMEOUT_S=5 "$weft" info --settings --as-file; says '^WEFT_RELIABLE_TIMEOUT_S = 5$'
@@ -53,9 +53,9 @@ cp "$work/out" "$work/weft.conf"; expect 0 env WEFT_CONFIG="$work/weft.conf" "$w
 expect 0 "$weft" info --system -j; says '"name": "kernel"'
 # Settings that are wrong are told, once.
 expect 0 env WEFT_RELIABLE_TIMEOUT_S=1e99 "$weft" info; says 'WEFT_RELIABLE_TIMEOUT_S=1e99 is not a number from 1 to 999999; 60 is used'
-echo 'FI_WEFT_NAER = 0' >"$work/config"
-expect 0 env WEFT_CONFIG="$work/config" "$weft" info; says 'FI_WEFT_NAER in the configuration file is no setting: is FI_WEFT_NEAR meant'
-expect 0 env WEFT_CONFIG="$work/config" "$weft" info --settings; says 'FI_WEFT_NAER in the configuration file is no setting: is FI_WEFT_NEAR meant'
+echo 'FI_WEFT_SMH = 0' >"$work/config"
+expect 0 env WEFT_CONFIG="$work/config" "$weft" info; says 'FI_WEFT_SMH in the configuration file is no setting: is FI_WEFT_SHM meant'
+expect 0 env WEFT_CONFIG="$work/config" "$weft" info --settings; says 'FI_WEFT_SMH in the configuration file is no setting: is FI_WEFT_SHM meant'
 printf 'WEFT_NIC = 0000:00:1f.7=192.0.2.9/24\n' >"$work/config"
 expect 0 env WEFT_CONFIG="$work/config" "$weft" info; says 'nic_0000:00:1f.7'
 printf 'WEFT_NIC = junk\n' >"$work/config"

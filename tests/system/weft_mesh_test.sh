@@ -24,12 +24,12 @@ mesh() { LD_LIBRARY_PATH="$library" timeout -k 5 120 "$program" --limit-ms "$lim
 
 echo "- on one host"
 mesh --places -,-,- --near 2
-FI_WEFT_NEAR=0 mesh --places -,-,- --near 0
+FI_WEFT_SHM=0 mesh --places -,-,- --near 0
 echo "- two hosts, IPv4"
 up "$a" "wv$$a" 10.99.0.1/24
 up "$b" "wv$$b" 10.99.0.2/24
 mesh --places "$a,$a,$b,$b" --near 1
-FI_WEFT_NEAR=0 mesh --places "$a,$b,$a,$b" --near 0
+FI_WEFT_SHM=0 mesh --places "$a,$b,$a,$b" --near 0
 echo "- two hosts, IPv6"
 ip -n "$a" addr flush dev "wv$$a"
 ip -n "$b" addr flush dev "wv$$b"

@@ -16,7 +16,7 @@ failed=0
 for near in 1 0; do
   for what in wakeups block poll epoll queues two polled shared signals handler fork; do
     status=0
-    outcome="$(WEFT_VERBS_NEAR=$near timeout -k 2 130 "$work/asleep" weft "$what" 2>&1)" || status=$?
+    outcome="$(WEFT_VERBS_SHM=$near timeout -k 2 130 "$work/asleep" weft "$what" 2>&1)" || status=$?
     echo "$([[ $near == 1 ]] && echo "shared memory" || echo UDP), $outcome"
     [[ $status -eq 0 || $status -eq 77 ]] || { failed=$((failed + 1)); echo "FAILED: $what ($status)"; }
   done

@@ -39,7 +39,7 @@ PYTHON
 }
 
 for near in 1 0; do
-  here=(env "WEFT_PCAP=$pair_folder/$near.pcap" "WEFT_VERBS_NEAR=$near") there=(env "WEFT_VERBS_NEAR=$near")
+  here=(env "WEFT_PCAP=$pair_folder/$near.pcap" "WEFT_VERBS_SHM=$near") there=(env "WEFT_VERBS_SHM=$near")
   passes 127.0.0.1 ibv_rc_pingpong -g 0 -n 50
   check "$pair_folder/$near.pcap" "Base Transport Header" "AETH - ACK Extended Transport Header" "Invariant CRC"
   here[1]="WEFT_PCAP=$pair_folder/$near.write.pcap"

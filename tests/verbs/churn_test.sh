@@ -20,7 +20,7 @@ run() {  # run WHAT PAIRS [NAME=VALUE...]
 }
 many=5000 some=1000
 [[ -z "${WEFT_SANITIZE:-}" ]] || many=1000 some=200  # several times as slow
-run "shared memory" $many WEFT_VERBS_NEAR=1
-run "UDP" $many WEFT_VERBS_NEAR=0
-run "UDP, lost packets" $some WEFT_VERBS_NEAR=0 WEFT_PACKET_FAULTS=loss=1,seed=4
+run "shared memory" $many WEFT_VERBS_SHM=1
+run "UDP" $many WEFT_VERBS_SHM=0
+run "UDP, lost packets" $some WEFT_VERBS_SHM=0 WEFT_PACKET_FAULTS=loss=1,seed=4
 [[ $failed -eq 0 ]] && echo "verbs_churn_test: ok"

@@ -19,7 +19,7 @@ for near in 1 0; do
   for row in "1000 poll send" "300 event send" "300 poll immediate" "300 event immediate" "30 exit send" "30 gone send"; do
     read -r rounds how operation <<<"$row"
     status=0
-    outcome="$(WEFT_VERBS_NEAR=$near timeout -k 2 120 "$work/goodbye" weft "$rounds" "$how" "$operation" 2>&1)" || status=$?
+    outcome="$(WEFT_VERBS_SHM=$near timeout -k 2 120 "$work/goodbye" weft "$rounds" "$how" "$operation" 2>&1)" || status=$?
     echo "$([[ $near == 1 ]] && echo "shared memory" || echo UDP), $how, $operation: $outcome"
     [[ $status -eq 0 ]] || { failed=$((failed + 1)); echo "FAILED ($status)"; }
   done

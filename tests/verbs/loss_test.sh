@@ -59,8 +59,8 @@ PYTHON
 }
 # run SELECTIVE-OF-THE-CLIENT SELECTIVE-OF-THE-SERVER FAULTS: the client writes.
 run() {
-  here=("${client[@]}" WEFT_VERBS_NEAR=0 "WEFT_VERBS_SELECTIVE=$1" "WEFT_PACKET_FAULTS=$3" "WEFT_STATS=$pair_folder/client.json")
-  there=("${server[@]}" WEFT_VERBS_NEAR=0 "WEFT_VERBS_SELECTIVE=$2" "WEFT_STATS=$pair_folder/server.json" "WEFT_PCAP=$pair_folder/server.pcap")
+  here=("${client[@]}" WEFT_VERBS_SHM=0 "WEFT_VERBS_SELECTIVE=$1" "WEFT_PACKET_FAULTS=$3" "WEFT_STATS=$pair_folder/client.json")
+  there=("${server[@]}" WEFT_VERBS_SHM=0 "WEFT_VERBS_SELECTIVE=$2" "WEFT_STATS=$pair_folder/server.json" "WEFT_PCAP=$pair_folder/server.pcap")
   rm -f "$pair_folder"/*.json
   passes "$address" ib_write_bw -F -n 200 -s 65536
   [[ $failed -eq 0 ]] || exit 1
@@ -91,8 +91,8 @@ done
 tail_loss() {
   local program="$1"
   shift
-  here=("${client[@]}" WEFT_VERBS_NEAR=0 WEFT_PACKET_FAULTS=loss=5,seed=5 "WEFT_STATS=$pair_folder/client.json")
-  there=("${server[@]}" WEFT_VERBS_NEAR=0 WEFT_PACKET_FAULTS=loss=5,seed=5 "WEFT_STATS=$pair_folder/server.json")
+  here=("${client[@]}" WEFT_VERBS_SHM=0 WEFT_PACKET_FAULTS=loss=5,seed=5 "WEFT_STATS=$pair_folder/client.json")
+  there=("${server[@]}" WEFT_VERBS_SHM=0 WEFT_PACKET_FAULTS=loss=5,seed=5 "WEFT_STATS=$pair_folder/server.json")
   rm -f "$pair_folder"/*.json
   passes "$address" "$program" -F -n 400 "$@"
   [[ $failed -eq 0 ]] || exit 1
@@ -111,8 +111,8 @@ tail_loss ib_atomic_lat
 # The same in time: the mean of a READ beside udp;ofi_rxd's with the same loss. Busy processors: 0.2 to 0.7 times, and 5 to 8 times where each loss waits for
 # the timeout; quiet ones make the second one larger. The program sleeps: one that polls may share its processor with its peer, and then takes 2 ms each time.
 if [[ -x "${WEFT_BUILD:?}/bin/weft" && -e "$library/libfabric.so.1" ]]; then
-  here=("${client[@]}" WEFT_VERBS_NEAR=0 WEFT_PACKET_FAULTS=loss=1,seed=5)
-  there=("${server[@]}" WEFT_VERBS_NEAR=0 WEFT_PACKET_FAULTS=loss=1,seed=5)
+  here=("${client[@]}" WEFT_VERBS_SHM=0 WEFT_PACKET_FAULTS=loss=1,seed=5)
+  there=("${server[@]}" WEFT_VERBS_SHM=0 WEFT_PACKET_FAULTS=loss=1,seed=5)
   passes "$address" ib_read_lat -F -e -n 1000 -s 8
   [[ $failed -eq 0 ]] || exit 1
   rc=$(awk '$1 == 8 && NF > 5 { printf "%d", $6 + 1 }' "$pair_folder/client.out")
@@ -128,8 +128,8 @@ fi
 busy() {
   local program="$1" sent again
   shift
-  here=("${client[@]}" WEFT_VERBS_NEAR=0 "WEFT_STATS=$pair_folder/client.json")
-  there=("${server[@]}" WEFT_VERBS_NEAR=0 "WEFT_STATS=$pair_folder/server.json")
+  here=("${client[@]}" WEFT_VERBS_SHM=0 "WEFT_STATS=$pair_folder/client.json")
+  there=("${server[@]}" WEFT_VERBS_SHM=0 "WEFT_STATS=$pair_folder/server.json")
   rm -f "$pair_folder"/*.json
   passes "$address" "$program" -F -e -s 8 "$@"
   [[ $failed -eq 0 ]] || exit 1

@@ -64,11 +64,11 @@ echo "$passed pairs passed, perftest among them"
 
 # Processes of one user meet in shared memory, and where that is forbidden they take UDP; the log line of the client says which.
 for near in 1 0; do
-  here=(env WEFT_VERBS_LOG=info "WEFT_VERBS_NEAR=$near")
+  here=(env WEFT_VERBS_LOG=info "WEFT_VERBS_SHM=$near")
   passes 127.0.0.1 ib_send_lat -F -n 200 -s 8
   passes 127.0.0.1 ib_write_bw -F -n 50
   grep -q "shared memory: $([[ $near == 1 ]] && echo '[1-9]' || echo '0 out, 0 in')" "$pair_folder/client.err" ||
-    { failed=$((failed + 1)); echo "FAILED: another way than WEFT_VERBS_NEAR=$near says"; cat "$pair_folder/client.err"; }
+    { failed=$((failed + 1)); echo "FAILED: another way than WEFT_VERBS_SHM=$near says"; cat "$pair_folder/client.err"; }
 done
 here=()
 

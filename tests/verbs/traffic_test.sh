@@ -30,7 +30,7 @@ good() {
 }
 
 device=WEFT_VERBS_DEVICES=weft=127.0.0.1
-good "GID 0 over UDP" $device WEFT_VERBS_NEAR=0 -- datagrams weft 0 100 0
+good "GID 0 over UDP" $device WEFT_VERBS_SHM=0 -- datagrams weft 0 100 0
 good "GID 0 over shared memory" $device -- datagrams weft 0 100 2
 good "RC over UDP" $device -- rc weft
 if unshare -rn true 2>/dev/null; then

@@ -43,6 +43,6 @@ for tls in rc_v ud_v; do
 done
 over rc_v ucp_fadd 8 200
 over rc_v ucp_cswap 8 200
-over rc_v tag_bw 65536 200 WEFT_VERBS_NEAR=0
-over rc_v ucp_fadd 8 100 WEFT_VERBS_NEAR=0
+over rc_v tag_bw 65536 200 WEFT_VERBS_SHM=0
+over rc_v ucp_fadd 8 100 WEFT_VERBS_SHM=0
 echo "$((tests + 4)) tests of ucx_perftest passed"

@@ -93,7 +93,7 @@ struct Side {
 }  // namespace
 
 int main() {
-  must("setenv", setenv("WEFT_VERBS_NEAR", "0", 1));  // not by shared memory
+  must("setenv", setenv("WEFT_VERBS_SHM", "0", 1));  // not by shared memory
   ibv_context* const context = open_loopback();
   ibv_pd* const pd = ibv_alloc_pd(context);
   must("ibv_alloc_pd", pd == nullptr ? -1 : 0);

@@ -82,8 +82,8 @@ VerbsDevice::Gid read_gid(unsigned index, const ibv_gid& gid) {
 }
 
 // As the library reads the flag.
-bool is_near_allowed() {
-  const char* text = std::getenv("WEFT_VERBS_NEAR");
+bool is_local_allowed() {
+  const char* text = std::getenv("WEFT_VERBS_SHM");
   if (text == nullptr) return true;
   const std::string_view value = text;
   return value != "0" && value != "no" && value != "off" && value != "false";
@@ -114,7 +114,7 @@ VerbsDevice read_device(const Calls& calls, ibv_device* device) {
       out.gids.push_back(read_gid(static_cast<unsigned>(i), gid));
   }
   const bool has_own = !out.gids.empty() && out.gids.front().type == "Weft";
-  out.shared_memory = !has_own ? "no: GID 0 is not there" : is_near_allowed() ? "yes" : "no: WEFT_VERBS_NEAR";
+  out.shared_memory = !has_own ? "no: GID 0 is not there" : is_local_allowed() ? "yes" : "no: WEFT_VERBS_SHM";
   return out;
 }
 

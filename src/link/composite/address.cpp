@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view scheme = "weft://";
 constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-constexpr size_t near_bytes = 21;
+constexpr size_t local_bytes = 21;
 constexpr size_t where_bytes = 18;
 
 // RFC 4648, section 5, of whole groups of three bytes.
@@ -54,25 +54,25 @@ uint64_t get(const uint8_t*& at, int bytes) noexcept {
   return value;
 }
 
-std::string text_of(const NearName& near) {
-  std::array<uint8_t, near_bytes> bytes{};
+std::string text_of(const LocalName& local) {
+  std::array<uint8_t, local_bytes> bytes{};
   uint8_t* at = bytes.data();
-  put(at, near.host, 6);
-  put(at, near.process, 4);
-  put(at, near.descriptor, 3);
-  put(at, near.nonce, 8);
+  put(at, local.host, 6);
+  put(at, local.process, 4);
+  put(at, local.descriptor, 3);
+  put(at, local.nonce, 8);
   return encode(bytes);
 }
 
-bool parse(std::string_view text, NearName& near) noexcept {
-  std::array<uint8_t, near_bytes> bytes{};
+bool parse(std::string_view text, LocalName& local) noexcept {
+  std::array<uint8_t, local_bytes> bytes{};
   if (!decode(text, bytes)) return false;
   const uint8_t* at = bytes.data();
-  near.host = get(at, 6);
-  near.process = static_cast<uint32_t>(get(at, 4));
-  near.descriptor = static_cast<uint32_t>(get(at, 3));
-  near.nonce = get(at, 8);
-  return near.host != 0 && near.process != 0 && near.process <= INT32_MAX;
+  local.host = get(at, 6);
+  local.process = static_cast<uint32_t>(get(at, 4));
+  local.descriptor = static_cast<uint32_t>(get(at, 3));
+  local.nonce = get(at, 8);
+  return local.host != 0 && local.process != 0 && local.process <= INT32_MAX;
 }
 
 // Link-local addresses are of fe80::/64 (RFC 4291, 2.5.6): bytes 2 to 5 are 0, and hold the scope here.
@@ -133,7 +133,7 @@ std::optional<Address> Address::from_text(std::string_view text) noexcept {
   text.remove_prefix(scheme.size());
   Address address;
   if (const size_t slash = text.find('/'); slash != std::string_view::npos) {
-    if (!parse(text.substr(slash + 1), address.near)) return {};
+    if (!parse(text.substr(slash + 1), address.local)) return {};
     text = text.substr(0, slash);
   }
   if (text.find("://") != std::string_view::npos || text.find('?') != std::string_view::npos) return {};
@@ -144,7 +144,7 @@ std::optional<Address> Address::from_text(std::string_view text) noexcept {
 }
 
 std::string Address::text() const {
-  const std::string behind = near ? '/' + text_of(near) : std::string();
+  const std::string behind = local ? '/' + text_of(local) : std::string();
   std::string whole = std::string(scheme) + plain(where) + behind;
   if (whole.size() >= text_bytes && where.family() == AF_INET6)
     whole = std::string(scheme) + '~' + packed(where) + behind;
@@ -157,36 +157,36 @@ bool Names::split(std::span<const std::byte> bytes, Parts& out) noexcept {
   if (!address) return false;
   out = {};
   const auto where = address->where.bytes();
-  std::copy(where.begin(), where.end(), out.far.begin());
-  out.far_length = where.size();
-  if (address->near) {
-    const NearName& near = address->near;
-    std::array<char, sizeof(out.near)> name{};
-    const int length = std::snprintf(name.data(), name.size(), "fi_shm://%u:%u:%016llx", near.process,
-                                     near.descriptor, static_cast<unsigned long long>(near.nonce));
-    std::memcpy(out.near.data(), name.data(), name.size());
-    out.near_length = static_cast<size_t>(length);
-    out.host = near.host;
+  std::copy(where.begin(), where.end(), out.remote.begin());
+  out.remote_length = where.size();
+  if (address->local) {
+    const LocalName& local = address->local;
+    std::array<char, sizeof(out.local)> name{};
+    const int length = std::snprintf(name.data(), name.size(), "fi_shm://%u:%u:%016llx", local.process,
+                                     local.descriptor, static_cast<unsigned long long>(local.nonce));
+    std::memcpy(out.local.data(), name.data(), name.size());
+    out.local_length = static_cast<size_t>(length);
+    out.host = local.host;
   }
   return true;
 }
 
 bool Names::join(const Parts& parts, std::array<std::byte, address_length>& out) noexcept try {
   Address address;
-  const auto where = os::SocketAddress::from(parts.far.data(), parts.far_length);
+  const auto where = os::SocketAddress::from(parts.remote.data(), parts.remote_length);
   if (!where || !can_be_packed(*where)) return false;
   address.where = *where;
-  if (parts.near_length != 0 && parts.host != 0) {
+  if (parts.local_length != 0 && parts.host != 0) {
     // The form in which the shared memory link chooses names.
-    std::array<char, sizeof(parts.near) + 1> name{};
-    std::memcpy(name.data(), parts.near.data(), parts.near_length);
+    std::array<char, sizeof(parts.local) + 1> name{};
+    std::memcpy(name.data(), parts.local.data(), parts.local_length);
     unsigned process = 0;
     unsigned descriptor = 0;
     unsigned long long nonce = 0;
     // NOLINTNEXTLINE(cert-err34-c): what does not read back the same is refused by whoever reads the address
     if (std::sscanf(name.data(), "fi_shm://%u:%u:%llx", &process, &descriptor, &nonce) == 3 &&
         descriptor < 1U << 24)
-      address.near = {parts.host, process, descriptor, nonce};
+      address.local = {parts.host, process, descriptor, nonce};
   }
   const std::string text = address.text();
   if (text.size() >= out.size()) return false;
@@ -197,22 +197,22 @@ bool Names::join(const Parts& parts, std::array<std::byte, address_length>& out)
   return false;
 }
 
-void Names::Parts::set_far(std::span<const std::byte> bytes) noexcept {
-  far_length = std::min(bytes.size(), far.size());
-  std::copy_n(bytes.begin(), far_length, far.begin());
+void Names::Parts::set_remote(std::span<const std::byte> bytes) noexcept {
+  remote_length = std::min(bytes.size(), remote.size());
+  std::copy_n(bytes.begin(), remote_length, remote.begin());
 }
 
-void Names::Parts::set_near(std::span<const std::byte> text) noexcept {
-  near_length = std::min(::strnlen(reinterpret_cast<const char*>(text.data()), text.size()), near.size());
-  std::copy_n(text.begin(), near_length, near.begin());
+void Names::Parts::set_local(std::span<const std::byte> text) noexcept {
+  local_length = std::min(::strnlen(reinterpret_cast<const char*>(text.data()), text.size()), local.size());
+  std::copy_n(text.begin(), local_length, local.begin());
 }
 
 uint64_t Names::host() noexcept { return os::sharing_identity(); }
 
-bool Names::near_allowed() noexcept { return settings::flag("FI_WEFT_NEAR"); }
+bool Names::local_allowed() noexcept { return settings::flag("FI_WEFT_SHM"); }
 
 uint32_t Names::format_for(const Parts& parts) noexcept {
-  const auto where = os::SocketAddress::from(parts.far.data(), parts.far_length);
+  const auto where = os::SocketAddress::from(parts.remote.data(), parts.remote_length);
   if (where) return where->family() == AF_INET6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
   const bool only_six = os::outgoing_address(AF_INET).is_loopback() && os::has_family(AF_INET6) &&
                         !os::outgoing_address(AF_INET6).is_loopback();

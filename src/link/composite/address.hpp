@@ -26,20 +26,20 @@
 namespace weft::link::composite {
 
 // "fi_shm://PID:FD:NONCE" in numbers.
-struct NearName {
+struct LocalName {
   uint64_t host = 0;  // os::sharing_identity(); 0: there is no shared memory endpoint
   uint32_t process = 0;
   uint32_t descriptor = 0;
   uint64_t nonce = 0;
   explicit operator bool() const noexcept { return host != 0; }
-  friend bool operator==(const NearName&, const NearName&) noexcept = default;
+  friend bool operator==(const LocalName&, const LocalName&) noexcept = default;
 };
 
 struct Address {
   static constexpr size_t text_bytes = 64;  // with the zero at the end
 
   os::SocketAddress where;
-  NearName near;
+  LocalName local;
 
   static std::optional<Address> from_text(std::string_view text) noexcept;
   std::string text() const;
@@ -49,28 +49,28 @@ struct Address {
 struct Names {
   static constexpr size_t address_length = Address::text_bytes;
   struct Parts {
-    std::array<std::byte, sizeof(sockaddr_in6)> far{};  // a sockaddr; none: nothing was said
-    size_t far_length = 0;
-    std::array<std::byte, 48> near{};  // the shared memory link's own form; none: only by network
-    size_t near_length = 0;
+    std::array<std::byte, sizeof(sockaddr_in6)> remote{};  // a sockaddr; none: nothing was said
+    size_t remote_length = 0;
+    std::array<std::byte, 48> local{};  // the shared memory link's own form; none: only by network
+    size_t local_length = 0;
     uint64_t host = 0;
 
-    void set_far(std::span<const std::byte> bytes) noexcept;
-    void set_near(std::span<const std::byte> text) noexcept;
-    std::span<const std::byte> far_address() const noexcept { return std::span(far).first(far_length); }
-    std::span<const std::byte> near_address() const noexcept { return std::span(near).first(near_length); }
+    void set_remote(std::span<const std::byte> bytes) noexcept;
+    void set_local(std::span<const std::byte> text) noexcept;
+    std::span<const std::byte> remote_address() const noexcept { return std::span(remote).first(remote_length); }
+    std::span<const std::byte> local_address() const noexcept { return std::span(local).first(local_length); }
   };
   // False: no address.
   static bool split(std::span<const std::byte> address, Parts& out) noexcept;
   // False: the parts are none of an address.
   static bool join(const Parts& parts, std::array<std::byte, address_length>& out) noexcept;
   static uint64_t host() noexcept;
-  // False when FI_WEFT_NEAR=0 forbids the way over shared memory.
-  static bool near_allowed() noexcept;
+  // False when FI_WEFT_SHM=0 forbids the way over shared memory.
+  static bool local_allowed() noexcept;
   // Tells a network link, before it is opened, which family its address has: the given one's, or that of the way out of this machine.
-  template <class Far>
-  static void prepare(Far& far, const Parts& parts) noexcept {
-    if constexpr (proto::HasAddressFormats<Far>) far.set_address_format(format_for(parts));
+  template <class Remote>
+  static void prepare(Remote& remote, const Parts& parts) noexcept {
+    if constexpr (proto::HasAddressFormats<Remote>) remote.set_address_format(format_for(parts));
   }
   static uint32_t format_for(const Parts& parts) noexcept;
 };

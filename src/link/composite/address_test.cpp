@@ -11,10 +11,10 @@
 namespace weft::link::composite {
 namespace {
 
-constexpr NearName some_near{0x123456789abc, 4194303, 77, 0xfedcba9876543210};
+constexpr LocalName some_local{0x123456789abc, 4194303, 77, 0xfedcba9876543210};
 
-Names::Parts parts_of(const char* where, const NearName& near) {
-  const Address address{*os::SocketAddress::from_text(where), near};
+Names::Parts parts_of(const char* where, const LocalName& local) {
+  const Address address{*os::SocketAddress::from_text(where), local};
   const std::string text = address.text();
   Names::Parts parts;
   EXPECT_TRUE(Names::split(std::as_bytes(std::span(text)), parts)) << text;
@@ -34,16 +34,16 @@ TEST(CompositeAddress, EveryFormGoesThereAndBack) {
         "[2001:db8:1111:2222:3333:4444:5555:6666]:65535", "[fe80::a%2]:40123",
         "[fe80::211:22ff:fe33:4455%2]:40123", "[fe80::211:22ff:fe33:4455%4294967295]:65535",
         "[fe80::211:22ff:fe33:4455]:40123"}) {
-    for (const NearName& near : {some_near, NearName{}}) {
-      const Address address{*os::SocketAddress::from_text(where), near};
+    for (const LocalName& local : {some_local, LocalName{}}) {
+      const Address address{*os::SocketAddress::from_text(where), local};
       const std::string text = address.text();
       EXPECT_LT(text.size(), Address::text_bytes) << text;
       const auto back = Address::from_text(text);
       ASSERT_TRUE(back) << text;
       EXPECT_TRUE(back->where == address.where) << text;
-      EXPECT_TRUE(back->near == near) << text;
+      EXPECT_TRUE(back->local == local) << text;
       EXPECT_EQ(back->text(), text);
-      EXPECT_EQ(joined(parts_of(where, near)), text);
+      EXPECT_EQ(joined(parts_of(where, local)), text);
     }
   }
 }
@@ -51,7 +51,7 @@ TEST(CompositeAddress, EveryFormGoesThereAndBack) {
 TEST(CompositeAddress, IsReadableWhereItFits) {
   const Address four{*os::SocketAddress::from_text("10.1.2.3:40123"), {}};
   EXPECT_EQ(four.text(), "weft://10.1.2.3:40123");
-  const Address six{*os::SocketAddress::from_text("[fd00::12]:40123"), some_near};
+  const Address six{*os::SocketAddress::from_text("[fd00::12]:40123"), some_local};
   EXPECT_TRUE(six.text().starts_with("weft://[fd00::12]:40123/")) << six.text();
 }
 
@@ -66,13 +66,13 @@ TEST(CompositeAddress, AScopeThatIsNotStatedIsNone) {
 }
 
 TEST(CompositeAddress, HoldsTheNameOfTheSharedMemoryLink) {
-  const Names::Parts parts = parts_of("10.1.2.3:40123", some_near);
-  EXPECT_STREQ(reinterpret_cast<const char*>(parts.near.data()), "fi_shm://4194303:77:fedcba9876543210");
-  EXPECT_EQ(parts.host, some_near.host);
+  const Names::Parts parts = parts_of("10.1.2.3:40123", some_local);
+  EXPECT_STREQ(reinterpret_cast<const char*>(parts.local.data()), "fi_shm://4194303:77:fedcba9876543210");
+  EXPECT_EQ(parts.host, some_local.host);
 }
 
 TEST(CompositeAddress, NonsenseIsRefused) {
-  const std::string good = Address{*os::SocketAddress::from_text("10.1.2.3:40123"), some_near}.text();
+  const std::string good = Address{*os::SocketAddress::from_text("10.1.2.3:40123"), some_local}.text();
   for (const std::string& text : {std::string(),
                                   std::string("weft://"),
                                   std::string("weft:///"),

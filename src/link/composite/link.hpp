@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The composite link: one endpoint that reaches peers on its own host by one link (Near) and others by another (Far), chosen for each peer.
+// The composite link: one endpoint that reaches peers on its own host by one link (Local) and others by another (Remote), chosen for each peer.
 // Must not know tags or completions, nor what shared memory or a network are.
 //
 // A peer uses exactly one path for what we send to it, chosen at the first contact and kept for its lifetime, so order is the path's own.
 // What it sends may come by the other path: then both ends are right, each with the path that it chose (docs/decisions/0010-one-path-a-peer.md).
 // Losing either path that is in use loses the peer.
 //
-// Hot path: a near peer's fields are a base of Peer, so that a small frame costs one predictable branch more than without Far.
-// Far is polled rarely while only Near has something to say (look_far()), because looking at it enters the kernel.
+// Hot path: a local peer's fields are a base of Peer, so that a small frame costs one predictable branch more than without Remote.
+// Remote is polled rarely while only Local has something to say (look_remote()), because looking at it enters the kernel.
 #pragma once
 
 #include <sys/uio.h>
@@ -35,55 +35,55 @@
 
 namespace weft::link::composite {
 
-enum class Path : uint8_t { Near, Far };
+enum class Path : uint8_t { Local, Remote };
 
-// Near and Far may be the same type in tests, so each is a base under a name of its own.
+// Local and Remote may be the same type in tests, so each is a base under a name of its own.
 template <class N>
-struct NearSide : N::PeerBase {};
+struct LocalSide : N::PeerBase {};
 template <class F>
-struct FarSide : F::PeerBase {};
+struct RemoteSide : F::PeerBase {};
 
 // Before the rest, in the cache line that every send reads.
 struct Ways {
-  Path path = Path::Near;  // of what we send
-  bool near_met = false;   // Near knows this peer
-  bool far_met = false;    // Far does
+  Path path = Path::Local;  // of what we send
+  bool local_met = false;   // Local knows this peer
+  bool remote_met = false;    // Remote does
 };
 
 template <class N, class F>
-struct Peer : Ways, NearSide<N>, FarSide<F> {
+struct Peer : Ways, LocalSide<N>, RemoteSide<F> {
   std::array<std::byte, 64> name{};
 
-  typename N::PeerBase& near() noexcept { return static_cast<NearSide<N>&>(*this); }
-  const typename N::PeerBase& near() const noexcept { return static_cast<const NearSide<N>&>(*this); }
-  typename F::PeerBase& far() noexcept { return static_cast<FarSide<F>&>(*this); }
-  const typename F::PeerBase& far() const noexcept { return static_cast<const FarSide<F>&>(*this); }
-  static Peer& of_near(typename N::PeerBase& base) noexcept {
-    return static_cast<Peer&>(static_cast<NearSide<N>&>(base));
+  typename N::PeerBase& local() noexcept { return static_cast<LocalSide<N>&>(*this); }
+  const typename N::PeerBase& local() const noexcept { return static_cast<const LocalSide<N>&>(*this); }
+  typename F::PeerBase& remote() noexcept { return static_cast<RemoteSide<F>&>(*this); }
+  const typename F::PeerBase& remote() const noexcept { return static_cast<const RemoteSide<F>&>(*this); }
+  static Peer& of_local(typename N::PeerBase& base) noexcept {
+    return static_cast<Peer&>(static_cast<LocalSide<N>&>(base));
   }
-  static Peer& of_far(typename F::PeerBase& base) noexcept {
-    return static_cast<Peer&>(static_cast<FarSide<F>&>(base));
+  static Peer& of_remote(typename F::PeerBase& base) noexcept {
+    return static_cast<Peer&>(static_cast<RemoteSide<F>&>(base));
   }
-  static const Peer& of_near(const typename N::PeerBase& base) noexcept {
-    return static_cast<const Peer&>(static_cast<const NearSide<N>&>(base));
+  static const Peer& of_local(const typename N::PeerBase& base) noexcept {
+    return static_cast<const Peer&>(static_cast<const LocalSide<N>&>(base));
   }
-  static const Peer& of_far(const typename F::PeerBase& base) noexcept {
-    return static_cast<const Peer&>(static_cast<const FarSide<F>&>(base));
+  static const Peer& of_remote(const typename F::PeerBase& base) noexcept {
+    return static_cast<const Peer&>(static_cast<const RemoteSide<F>&>(base));
   }
 };
 
 namespace detail {
-// What of Near the composite states as its own: small frames, and messages in place.
+// What of Local the composite states as its own: small frames, and messages in place.
 template <class N>
-struct OfNear {};
+struct OfLocal {};
 template <proto::HasSmallFrames N>
-struct OfNear<N> {
+struct OfLocal<N> {
   static constexpr size_t small_bytes_max = N::small_bytes_max;
 };
 template <class N>
-struct LoansOfNear {};
+struct LoansOfLocal {};
 template <proto::HasLoans N>
-struct LoansOfNear<N> {
+struct LoansOfLocal<N> {
   using Loan = typename N::Loan;
   using ReservedBuffer = typename N::ReservedBuffer;
   static constexpr size_t in_place_bytes_max = N::in_place_bytes_max;
@@ -92,15 +92,15 @@ struct LoansOfNear<N> {
 };
 }  // namespace detail
 
-// A near link that tells whether somebody has an address here and now; else whoever is of this host is taken to be there.
+// A local link that tells whether somebody has an address here and now; else whoever is of this host is taken to be there.
 template <class N>
 concept KnowsPresence = requires(std::span<const std::byte> address) {
   { N::is_present(address) } -> std::convertible_to<bool>;
 };
-// burst() of a near link changes with each small frame that it sends, and when one comes in; of others only what comes in is noticed.
+// burst() of a local link changes with each small frame that it sends, and when one comes in; of others only what comes in is noticed.
 template <class N>
-concept CountsBursts = requires(const N& near) {
-  { near.burst() }
+concept CountsBursts = requires(const N& local) {
+  { local.burst() }
   noexcept->std::same_as<uint32_t>;
 };
 
@@ -111,60 +111,60 @@ concept BothHaveSleep = proto::HasSleep<N> && proto::HasSleep<F>;
 template <class N, class F, class Names>
 class Link : public proto::LinkBase,
              public proto::DeviceBelow<F>,
-             public detail::OfNear<N>,
-             public detail::LoansOfNear<N> {
+             public detail::OfLocal<N>,
+             public detail::LoansOfLocal<N> {
  public:
-  using Near = N;
-  using Far = F;
-  using Sides = proto::SideTypes<Near, Far>;
+  using Local = N;
+  using Remote = F;
+  using Sides = proto::SideTypes<Local, Remote>;
   using SmallSide =
-      Near;  // a small frame to a far peer is a call, which would cost near peers their registers
-  using PeerBase = Peer<Near, Far>;
+      Local;  // a small frame to a remote peer is a call, which would cost local peers their registers
+  using PeerBase = Peer<Local, Remote>;
   using Events = proto::LinkEvents<PeerBase>;
   // The largest of both; a peer has those of its side. Both sides take frames of the smaller size.
-  static constexpr size_t frame_bytes_max = std::min(Near::frame_bytes_max, Far::frame_bytes_max);
-  static constexpr size_t eager_bytes_max = std::max(Near::eager_bytes_max, Far::eager_bytes_max);
+  static constexpr size_t frame_bytes_max = std::min(Local::frame_bytes_max, Remote::frame_bytes_max);
+  static constexpr size_t eager_bytes_max = std::max(Local::eager_bytes_max, Remote::eager_bytes_max);
   static constexpr size_t fragmented_eager_bytes_max =
-      std::max(Near::fragmented_eager_bytes_max, Far::fragmented_eager_bytes_max);
-  static constexpr size_t fragment_bytes = std::max(Near::fragment_bytes, Far::fragment_bytes);
-  static constexpr size_t segment_bytes = std::max(Near::segment_bytes, Far::segment_bytes);
-  static constexpr bool small_credit = proto::has_small_credit<Near>;
+      std::max(Local::fragmented_eager_bytes_max, Remote::fragmented_eager_bytes_max);
+  static constexpr size_t fragment_bytes = std::max(Local::fragment_bytes, Remote::fragment_bytes);
+  static constexpr size_t segment_bytes = std::max(Local::segment_bytes, Remote::segment_bytes);
+  static constexpr bool small_credit = proto::has_small_credit<Local>;
   static constexpr size_t address_length = Names::address_length;
-  static constexpr bool keeps_house = proto::KeepsHouse<Near> && proto::KeepsHouse<Far>;
+  static constexpr bool keeps_house = proto::KeepsHouse<Local> && proto::KeepsHouse<Remote>;
 
   Link() = default;
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
   ~Link() { close(); }
 
-  // Opens the endpoint at an address ("" chooses one). Without Near where that is forbidden or impossible; never without Far.
+  // Opens the endpoint at an address ("" chooses one). Without Local where that is forbidden or impossible; never without Remote.
   Result<void> open(std::string_view name, Events& events);
   void set_warning(proto::PacketWarning on_warning, const void* who) noexcept {
-    near_.set_warning(on_warning, who);
-    far_.set_warning(on_warning, who);
+    local_.set_warning(on_warning, who);
+    remote_.set_warning(on_warning, who);
     LinkBase::set_warning(on_warning, who);
   }
-  void set_note(proto::PacketWarning on_note, const void* who) noexcept requires proto::HasNotes<Near> {
-    near_.set_note(on_note, who);
+  void set_note(proto::PacketWarning on_note, const void* who) noexcept requires proto::HasNotes<Local> {
+    local_.set_note(on_note, who);
   }
   template <proto::DeviceUsedBy<F> D>
   void set_device(D& device) noexcept {
-    far_.set_device(device);
+    remote_.set_device(device);
   }
   void set_traffic_class(uint8_t dscp) noexcept {
-    if constexpr (proto::HasTrafficClass<Far>) far_.set_traffic_class(dscp);
+    if constexpr (proto::HasTrafficClass<Remote>) remote_.set_traffic_class(dscp);
   }
   void warn_of_malformed(PeerBase& peer, const char* what) noexcept {
-    if (peer.near_met) near_.warn_of_malformed(peer.near(), what);
-    else if (peer.far_met) far_.warn_of_malformed(peer.far(), what);
+    if (peer.local_met) local_.warn_of_malformed(peer.local(), what);
+    else if (peer.remote_met) remote_.warn_of_malformed(peer.remote(), what);
   }
   // False in a forked child: the endpoint is its parent's.
   bool belongs_here() const noexcept { return owner_pid_ == 0 || os::process_id() == owner_pid_; }
   void close() noexcept;
   // The endpoint is about to close, and waits only for what can still be delivered.
   void hurry() noexcept {
-    if (near_on_) near_.hurry();
-    far_.hurry();
+    if (local_on_) local_.hurry();
+    remote_.hurry();
   }
   std::span<const std::byte> address() const noexcept { return address_; }
 
@@ -181,51 +181,51 @@ class Link : public proto::LinkBase,
   // --- hot ---
   [[gnu::always_inline]] proto::SmallSend send_small(
       PeerBase& peer, const wire::FrameHead& head,
-      const void* bytes) noexcept requires proto::HasSmallFrames<Near> {
-    if (peer.path == Path::Far) [[unlikely]]
+      const void* bytes) noexcept requires proto::HasSmallFrames<Local> {
+    if (peer.path == Path::Remote) [[unlikely]]
       return proto::SmallSend::Refused;
-    return near_.send_small(peer.near(), head, bytes);
+    return local_.send_small(peer.local(), head, bytes);
   }
-  bool more_room(PeerBase& peer) noexcept requires proto::HasSmallFrames<Near> {
-    return peer.path == Path::Near && near_.more_room(peer.near());
+  bool more_room(PeerBase& peer) noexcept requires proto::HasSmallFrames<Local> {
+    return peer.path == Path::Local && local_.more_room(peer.local());
   }
-  void tell(PeerBase& peer) noexcept requires proto::HasSmallFrames<Near> {
-    if (peer.path == Path::Near) near_.tell(peer.near());
+  void tell(PeerBase& peer) noexcept requires proto::HasSmallFrames<Local> {
+    if (peer.path == Path::Local) local_.tell(peer.local());
   }
   bool send(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
             const iovec* parts, size_t part_count) noexcept {
-    if (peer.path == Path::Near) [[likely]]
-      return near_.send(peer.near(), head, prefix, parts, part_count);
-    expect_far();
-    return far_.send(peer.far(), head, prefix, parts, part_count);
+    if (peer.path == Path::Local) [[likely]]
+      return local_.send(peer.local(), head, prefix, parts, part_count);
+    expect_remote();
+    return remote_.send(peer.remote(), head, prefix, parts, part_count);
   }
 
   // --- the side that a peer is sent to by (proto::HasSides) ---
   template <class F1>
   [[gnu::always_inline]] decltype(auto) visit(PeerBase& peer, F1&& f) {
-    if (peer.path == Path::Near) return f(near_, peer.near());
-    return f(far_, peer.far());
+    if (peer.path == Path::Local) return f(local_, peer.local());
+    return f(remote_, peer.remote());
   }
   template <class F1>
   [[gnu::always_inline]] decltype(auto) visit(const PeerBase& peer, F1&& f) const {
-    if (peer.path == Path::Near) return f(near_, peer.near());
-    return f(far_, peer.far());
+    if (peer.path == Path::Local) return f(local_, peer.local());
+    return f(remote_, peer.remote());
   }
   template <class F1>
   [[gnu::always_inline]] decltype(auto) visit_to_send(PeerBase& peer, F1&& f) {
-    if (peer.path == Path::Near) return f(near_, peer.near());
-    expect_far();
-    return f(far_, peer.far());
+    if (peer.path == Path::Local) return f(local_, peer.local());
+    expect_remote();
+    return f(remote_, peer.remote());
   }
   template <class F1>
   void each_side(F1&& f) {
-    if (near_on_) f(near_);
-    f(far_);
+    if (local_on_) f(local_);
+    f(remote_);
   }
   template <class F1>
   void each_side(F1&& f) const {
-    if (near_on_) f(near_);
-    f(far_);
+    if (local_on_) f(local_);
+    f(remote_);
   }
   bool has_left(const PeerBase& peer) const noexcept {
     return visit(peer, [](const auto& side, const auto& part) { return side.has_left(part); });
@@ -237,46 +237,46 @@ class Link : public proto::LinkBase,
   template <class Handler>
   int poll(Handler& handler) noexcept {
     int taken = 0;
-    if (near_on_) [[likely]] {
-      NearHandler<Handler> side{handler};
-      taken = near_.poll(side);
-      near_frames_ |= static_cast<uint32_t>(taken);
+    if (local_on_) [[likely]] {
+      LocalHandler<Handler> side{handler};
+      taken = local_.poll(side);
+      local_frames_ |= static_cast<uint32_t>(taken);
     }
-    if (--far_countdown_ == 0) [[unlikely]]
-      taken += look_far(handler);
+    if (--remote_countdown_ == 0) [[unlikely]]
+      taken += look_remote(handler);
     return taken;
   }
 
-  // --- in place: near peers only ---
+  // --- in place: local peers only ---
   template <class Taker, class Handler>
-  void poll_for(Taker& taker, Handler& handler) noexcept requires proto::HasLoans<Near> {
-    if (near_on_) {
-      NearHandler<Taker> side{taker};
-      NearHandler<Handler> rest{handler};
-      near_.poll_for(side, rest);
+  void poll_for(Taker& taker, Handler& handler) noexcept requires proto::HasLoans<Local> {
+    if (local_on_) {
+      LocalHandler<Taker> side{taker};
+      LocalHandler<Handler> rest{handler};
+      local_.poll_for(side, rest);
     }
-    if (--far_countdown_ == 0) (void)look_far(handler);
+    if (--remote_countdown_ == 0) (void)look_remote(handler);
   }
-  auto loan(PeerBase& peer) noexcept requires proto::HasLoans<Near> { return near_.loan(peer.near()); }
-  void release(const auto& loan) noexcept requires proto::HasLoans<Near> { near_.release(loan); }
-  auto reserve(PeerBase& peer, size_t bytes, int& error) noexcept requires proto::HasLoans<Near> {
+  auto loan(PeerBase& peer) noexcept requires proto::HasLoans<Local> { return local_.loan(peer.local()); }
+  void release(const auto& loan) noexcept requires proto::HasLoans<Local> { local_.release(loan); }
+  auto reserve(PeerBase& peer, size_t bytes, int& error) noexcept requires proto::HasLoans<Local> {
     error = EOPNOTSUPP;
-    return peer.path == Path::Near ? near_.reserve(peer.near(), bytes, error) : nullptr;
+    return peer.path == Path::Local ? local_.reserve(peer.local(), bytes, error) : nullptr;
   }
-  static std::byte* bytes_of(const auto& buffer) noexcept requires proto::HasLoans<Near> {
-    return Near::bytes_of(buffer);
+  static std::byte* bytes_of(const auto& buffer) noexcept requires proto::HasLoans<Local> {
+    return Local::bytes_of(buffer);
   }
-  bool commit(auto& buffer, const wire::FrameHead& head) noexcept requires proto::HasLoans<Near> {
-    return near_.commit(buffer, head);
+  bool commit(auto& buffer, const wire::FrameHead& head) noexcept requires proto::HasLoans<Local> {
+    return local_.commit(buffer, head);
   }
-  void abandon(auto& buffer) noexcept requires proto::HasLoans<Near> { near_.abandon(buffer); }
+  void abandon(auto& buffer) noexcept requires proto::HasLoans<Local> { local_.abandon(buffer); }
   proto::CopyUse copy_use(const PeerBase* peer,
-                          uint64_t length) const noexcept requires proto::HasLoans<Near> {
-    if (peer == nullptr) return near_.copy_use(static_cast<const typename Near::PeerBase*>(nullptr), length);
-    return peer->near_met ? near_.copy_use(&peer->near(), length) : proto::CopyUse{};
+                          uint64_t length) const noexcept requires proto::HasLoans<Local> {
+    if (peer == nullptr) return local_.copy_use(static_cast<const typename Local::PeerBase*>(nullptr), length);
+    return peer->local_met ? local_.copy_use(&peer->local(), length) : proto::CopyUse{};
   }
-  proto::RingUse rings(const PeerBase& peer) const noexcept requires proto::HasLoans<Near> {
-    return peer.near_met ? near_.rings(peer.near()) : proto::RingUse{};
+  proto::RingUse rings(const PeerBase& peer) const noexcept requires proto::HasLoans<Local> {
+    return peer.local_met ? local_.rings(peer.local()) : proto::RingUse{};
   }
 
   // --- sleeping ---
@@ -308,94 +308,94 @@ class Link : public proto::LinkBase,
   }
   // Frames of one side as frames of the whole peer.
   template <class Handler>
-  struct NearHandler {
+  struct LocalHandler {
     Handler& handler;
-    [[gnu::always_inline]] bool on_frame(typename Near::PeerBase& base, const wire::FrameHead& head,
+    [[gnu::always_inline]] bool on_frame(typename Local::PeerBase& base, const wire::FrameHead& head,
                                          const std::byte* payload) noexcept {
-      return handler.on_frame(PeerBase::of_near(base), head, payload);
+      return handler.on_frame(PeerBase::of_local(base), head, payload);
     }
     bool satisfied() const noexcept { return handler.satisfied(); }
     // Large frames in parts, when the handler takes them so.
-    proto::Land land(typename Near::PeerBase& base, wire::FrameHead& head, const std::byte* payload,
+    proto::Land land(typename Local::PeerBase& base, wire::FrameHead& head, const std::byte* payload,
                      size_t arrived,
                      proto::Landing& out) noexcept requires proto::TakesParts<Handler, PeerBase> {
-      return handler.land(PeerBase::of_near(base), head, payload, arrived, out);
+      return handler.land(PeerBase::of_local(base), head, payload, arrived, out);
     }
-    void landed(typename Near::PeerBase& base, wire::FrameHead& head,
+    void landed(typename Local::PeerBase& base, wire::FrameHead& head,
                 size_t bytes) noexcept requires proto::TakesParts<Handler, PeerBase> {
-      handler.landed(PeerBase::of_near(base), head, bytes);
+      handler.landed(PeerBase::of_local(base), head, bytes);
     }
     bool awaits(
-        const typename Near::PeerBase& base) const noexcept requires proto::HasAwaited<Handler, PeerBase> {
-      return handler.awaits(PeerBase::of_near(base));
+        const typename Local::PeerBase& base) const noexcept requires proto::HasAwaited<Handler, PeerBase> {
+      return handler.awaits(PeerBase::of_local(base));
     }
     static constexpr wire::HeadWord short_head = short_heads<Handler>().without_b;
     static constexpr wire::HeadWord short_head_with_b = short_heads<Handler>().with_b;
     [[gnu::always_inline]] bool on_short_frame(
-        typename Near::PeerBase& base, uint64_t a, const std::byte* payload,
+        typename Local::PeerBase& base, uint64_t a, const std::byte* payload,
         uint32_t length) noexcept requires proto::TakesShortFrames<Handler, PeerBase> {
-      return handler.on_short_frame(PeerBase::of_near(base), a, payload, length);
+      return handler.on_short_frame(PeerBase::of_local(base), a, payload, length);
     }
     [[gnu::always_inline]] bool on_short_frame_with_b(
-        typename Near::PeerBase& base, uint64_t a, uint64_t b, const std::byte* payload,
+        typename Local::PeerBase& base, uint64_t a, uint64_t b, const std::byte* payload,
         uint32_t length) noexcept requires proto::TakesShortFrames<Handler, PeerBase> {
-      return handler.on_short_frame_with_b(PeerBase::of_near(base), a, b, payload, length);
+      return handler.on_short_frame_with_b(PeerBase::of_local(base), a, b, payload, length);
     }
   };
   template <class Handler>
-  struct FarHandler {
+  struct RemoteHandler {
     Handler& handler;
-    bool on_frame(typename Far::PeerBase& base, const wire::FrameHead& head,
+    bool on_frame(typename Remote::PeerBase& base, const wire::FrameHead& head,
                   const std::byte* payload) noexcept {
-      return handler.on_frame(PeerBase::of_far(base), head, payload);
+      return handler.on_frame(PeerBase::of_remote(base), head, payload);
     }
     // Large frames in parts, when the handler takes them so.
-    proto::Land land(typename Far::PeerBase& base, wire::FrameHead& head, const std::byte* payload,
+    proto::Land land(typename Remote::PeerBase& base, wire::FrameHead& head, const std::byte* payload,
                      size_t arrived,
                      proto::Landing& out) noexcept requires proto::TakesParts<Handler, PeerBase> {
-      return handler.land(PeerBase::of_far(base), head, payload, arrived, out);
+      return handler.land(PeerBase::of_remote(base), head, payload, arrived, out);
     }
-    void landed(typename Far::PeerBase& base, wire::FrameHead& head,
+    void landed(typename Remote::PeerBase& base, wire::FrameHead& head,
                 size_t bytes) noexcept requires proto::TakesParts<Handler, PeerBase> {
-      handler.landed(PeerBase::of_far(base), head, bytes);
+      handler.landed(PeerBase::of_remote(base), head, bytes);
     }
     bool awaits(
-        const typename Far::PeerBase& base) const noexcept requires proto::HasAwaited<Handler, PeerBase> {
-      return handler.awaits(PeerBase::of_far(base));
+        const typename Remote::PeerBase& base) const noexcept requires proto::HasAwaited<Handler, PeerBase> {
+      return handler.awaits(PeerBase::of_remote(base));
     }
   };
   // What happens on one side.
-  struct NearEvents final : Near::Events {
+  struct LocalEvents final : Local::Events {
     Link* link = nullptr;
-    typename Near::PeerBase* make_peer(std::span<const std::byte> name) override {
-      return link->near_appears(name);
+    typename Local::PeerBase* make_peer(std::span<const std::byte> name) override {
+      return link->local_appears(name);
     }
-    void peer_lost(typename Near::PeerBase& base, core::ProviderError why) noexcept override {
-      PeerBase& peer = PeerBase::of_near(base);
-      peer.near_met = false;
+    void peer_lost(typename Local::PeerBase& base, core::ProviderError why) noexcept override {
+      PeerBase& peer = PeerBase::of_local(base);
+      peer.local_met = false;
       link->lose(peer, why);
     }
     void time_passes() noexcept override { link->events_->time_passes(); }
     uint32_t shown_as() const noexcept override { return link->events_->shown_as(); }
   };
-  struct FarEvents final : Far::Events {
+  struct RemoteEvents final : Remote::Events {
     Link* link = nullptr;
-    typename Far::PeerBase* make_peer(std::span<const std::byte> name) override {
-      return link->far_appears(name);
+    typename Remote::PeerBase* make_peer(std::span<const std::byte> name) override {
+      return link->remote_appears(name);
     }
-    void peer_lost(typename Far::PeerBase& base, core::ProviderError why) noexcept override {
-      PeerBase& peer = PeerBase::of_far(base);
-      peer.far_met = false;
+    void peer_lost(typename Remote::PeerBase& base, core::ProviderError why) noexcept override {
+      PeerBase& peer = PeerBase::of_remote(base);
+      peer.remote_met = false;
       link->lose(peer, why);
     }
     void time_passes() noexcept override { link->events_->time_passes(); }
     uint32_t shown_as() const noexcept override { return link->events_->shown_as(); }
   };
 
-  // In ticks() of a machine of 3 GHz; others are near enough. The longer Far has been silent, the more rarely it is polled.
-  static constexpr uint64_t far_hot_ticks =
-      150'000;  // 50 us: so long after Far had something it is polled every time
-  static constexpr uint64_t near_busy_ticks = 300'000;  // 100 us: so long Near is busy after it had something
+  // In ticks() of a machine of 3 GHz; others are near enough. The longer Remote has been silent, the more rarely it is polled.
+  static constexpr uint64_t remote_hot_ticks =
+      150'000;  // 50 us: so long after Remote had something it is polled every time
+  static constexpr uint64_t local_busy_ticks = 300'000;  // 100 us: so long Local is busy after it had something
   static constexpr uint64_t busy_pause_least = 30'000;  // 10 us
   static constexpr uint64_t busy_pause_most = 300'000;  // 100 us
   static constexpr uint64_t idle_pause_least = 3'000;   // 1 us
@@ -404,90 +404,90 @@ class Link : public proto::LinkBase,
   static constexpr uint32_t polls_per_look_max = 16;    // but never more polls than this
 
   template <class Handler>
-  [[gnu::noinline]] int look_far(Handler& handler) noexcept {
+  [[gnu::noinline]] int look_remote(Handler& handler) noexcept {
     const uint64_t now = arch::ticks();
-    bool near_spoke = near_frames_ != 0;
-    near_frames_ = 0;
-    if constexpr (CountsBursts<Near>) {
-      const uint32_t burst = near_.burst();
-      near_spoke = near_spoke || burst != near_burst_;
-      near_burst_ = burst;
+    bool local_spoke = local_frames_ != 0;
+    local_frames_ = 0;
+    if constexpr (CountsBursts<Local>) {
+      const uint32_t burst = local_.burst();
+      local_spoke = local_spoke || burst != local_burst_;
+      local_burst_ = burst;
     }
-    if (near_spoke) near_heard_ = now;
-    // A program that polls rarely gets to Far as often as one that polls in a loop.
+    if (local_spoke) local_heard_ = now;
+    // A program that polls rarely gets to Remote as often as one that polls in a loop.
     polls_per_look_ = now - looked_ < look_ticks ? std::min(2 * polls_per_look_, polls_per_look_max)
                                                  : std::max(polls_per_look_ / 2, 1U);
     looked_ = now;
-    far_countdown_ = polls_per_look_;
-    bool hot = now - far_heard_ < far_hot_ticks;
-    if (near_on_ && !hot) {
-      const uint64_t silence = (now - far_heard_) / 16;
-      const uint64_t pause = now - near_heard_ < near_busy_ticks
+    remote_countdown_ = polls_per_look_;
+    bool hot = now - remote_heard_ < remote_hot_ticks;
+    if (local_on_ && !hot) {
+      const uint64_t silence = (now - remote_heard_) / 16;
+      const uint64_t pause = now - local_heard_ < local_busy_ticks
                                  ? std::clamp(silence, busy_pause_least, busy_pause_most)
                                  : std::clamp(silence, idle_pause_least, idle_pause_most);
-      if (now - far_polled_ < pause) return 0;
+      if (now - remote_polled_ < pause) return 0;
     }
-    far_polled_ = now;
-    FarHandler<Handler> side{handler};
-    const int taken = far_.poll(side);
+    remote_polled_ = now;
+    RemoteHandler<Handler> side{handler};
+    const int taken = remote_.poll(side);
     if (taken != 0) {
-      far_heard_ = arch::ticks();
+      remote_heard_ = arch::ticks();
       hot = true;
     }
-    if (!near_on_) far_countdown_ = 1;
-    else if (hot) far_countdown_ = near_spoke ? 4 : 1;
+    if (!local_on_) remote_countdown_ = 1;
+    else if (hot) remote_countdown_ = local_spoke ? 4 : 1;
     return taken;
   }
 
-  // Far may keep something for its next poll, and an answer is likely.
-  void expect_far() noexcept {
-    if (far_countdown_ == 1) return;
-    far_countdown_ = 1;
-    far_heard_ = arch::ticks();
+  // Remote may keep something for its next poll, and an answer is likely.
+  void expect_remote() noexcept {
+    if (remote_countdown_ == 1) return;
+    remote_countdown_ = 1;
+    remote_heard_ = arch::ticks();
   }
   using Table = proto::PeersByName<PeerBase>;
   static bool canonical(std::span<const std::byte> address, Parts& parts, Name& name) noexcept {
     return Names::split(address, parts) && Names::join(parts, name);
   }
-  bool watch_near() {
-    if constexpr (BothHaveSleep<N, F>) return static_cast<bool>(both_.add(near_.wait_fd()));
+  bool watch_local() {
+    if constexpr (BothHaveSleep<N, F>) return static_cast<bool>(both_.add(local_.wait_fd()));
     return true;
   }
   PeerBase* find(const Name& name, const Parts& parts, bool greets) const;
   Path choose(const Parts& parts) const noexcept;
   PeerBase* appears(std::span<const std::byte> name, Path path);
   PeerBase* make(const Name& name, Path path);
-  typename Near::PeerBase* near_appears(std::span<const std::byte> name);
-  typename Far::PeerBase* far_appears(std::span<const std::byte> name);
-  PeerBase* connect_near(const Name& name, const Parts& parts, int& error);
-  PeerBase* connect_far(const Name& name, const Parts& parts, int& error);
+  typename Local::PeerBase* local_appears(std::span<const std::byte> name);
+  typename Remote::PeerBase* remote_appears(std::span<const std::byte> name);
+  PeerBase* connect_local(const Name& name, const Parts& parts, int& error);
+  PeerBase* connect_remote(const Name& name, const Parts& parts, int& error);
   void lose(PeerBase& peer, core::ProviderError why) noexcept {
     drop(peer);
     erase(peer);
     events_->peer_lost(peer, why);
   }
   void drop(PeerBase& peer) noexcept {
-    if (std::exchange(peer.near_met, false)) near_.forget(peer.near());
-    if (std::exchange(peer.far_met, false)) far_.forget(peer.far());
+    if (std::exchange(peer.local_met, false)) local_.forget(peer.local());
+    if (std::exchange(peer.remote_met, false)) remote_.forget(peer.remote());
   }
   void erase(PeerBase& peer) noexcept { peers_.erase(peer); }
 
-  Near near_;
-  bool near_on_ = false;
-  uint32_t near_frames_ = 0;    // since the last look
-  uint32_t far_countdown_ = 1;  // polls until the next look
-  Far far_;
+  Local local_;
+  bool local_on_ = false;
+  uint32_t local_frames_ = 0;    // since the last look
+  uint32_t remote_countdown_ = 1;  // polls until the next look
+  Remote remote_;
 
   // --- cold below this line ---
   uint32_t polls_per_look_ = 1;
   uint64_t looked_ = 0;
-  uint32_t near_burst_ = 0;
-  uint64_t near_heard_ = 0;
-  uint64_t far_heard_ = 0;
-  uint64_t far_polled_ = 0;
+  uint32_t local_burst_ = 0;
+  uint64_t local_heard_ = 0;
+  uint64_t remote_heard_ = 0;
+  uint64_t remote_polled_ = 0;
   Events* events_ = nullptr;
-  NearEvents near_events_;
-  FarEvents far_events_;
+  LocalEvents local_events_;
+  RemoteEvents remote_events_;
   const Name* connecting_ = nullptr;  // whose peer is being made by connect()
   Table peers_;
   Name address_{};

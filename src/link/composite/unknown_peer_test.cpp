@@ -54,14 +54,14 @@ bool until(const std::function<bool()>& done) {
 
 // A handshake has the full name, with the nonce of the shared memory: the network address alone, which everybody may know, is not enough to be taken for
 // a peer that is reached by shared memory, and to end it by hanging up.
-TEST(CompositeUnknownPeer, DoesNotEndANearPeer) {
+TEST(CompositeUnknownPeer, DoesNotEndALocalPeer) {
   Holder<RealLink> a, b;
   ASSERT_TRUE(a.link.open("", a));
   ASSERT_TRUE(b.link.open("", b));
   int error = 0;
   auto* to_b = a.link.connect(b.link.address(), error);
   ASSERT_NE(to_b, nullptr);
-  if (RealLink::path_to(*to_b) != Path::Near) GTEST_SKIP() << "no shared memory here";
+  if (RealLink::path_to(*to_b) != Path::Local) GTEST_SKIP() << "no shared memory here";
   ASSERT_TRUE(until([&] {
     a.poll();
     return a.send(*to_b);
@@ -77,7 +77,7 @@ TEST(CompositeUnknownPeer, DoesNotEndANearPeer) {
   Names::Parts name{}, target{};
   ASSERT_TRUE(Names::split(a.link.address(), name));
   ASSERT_TRUE(Names::split(b.link.address(), target));
-  name.near_length = 0;
+  name.local_length = 0;
   name.host = 0;
   std::array<std::byte, Names::address_length> bare{};
   ASSERT_TRUE(Names::join(name, bare));
@@ -85,7 +85,7 @@ TEST(CompositeUnknownPeer, DoesNotEndANearPeer) {
   unknown->link.set_address_format(Names::format_for(target));
   ASSERT_TRUE(unknown->link.open("", *unknown));
   unknown->link.set_alias(bare);
-  auto* called = unknown->link.connect(target.far_address(), error);
+  auto* called = unknown->link.connect(target.remote_address(), error);
   ASSERT_NE(called, nullptr);
   bool sent = false;
   ASSERT_TRUE(until([&] {

@@ -50,7 +50,7 @@ Result<void> Datagrams::open(std::span<const std::byte> address) {
   settings.has_standard = false;
   settings.has_thread = false;
   settings.heeds_congestion = false;
-  settings.has_near = false;  // who sleeps here sleeps on the socket alone
+  settings.has_shm = false;  // who sleeps here sleeps on the socket alone
   settings.datagram_bytes = packet_bytes_ = interface_bytes();
   auto device = Device::open(settings, events_);
   if (!device) return device.error();

@@ -102,7 +102,7 @@ Device::~Device() {
   flush_deferred();
   if (shown_) show(0);
   adapter_.observe(nullptr);
-  if (near_) near_->close();
+  if (shm_) shm_->close();
   ports_.close();
   if (card_) card_->close();
 }
@@ -165,16 +165,16 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
 }
 
 // Who cannot have it has UDP.
-void Device::open_near(const DeviceSettings& settings) {
-  if (!settings.has_near || !ports_[0] || ports_[0]->gid() != gid_with_port(ports_[0]->address())) return;
+void Device::open_shm(const DeviceSettings& settings) {
+  if (!settings.has_shm || !ports_[0] || ports_[0]->gid() != gid_with_port(ports_[0]->address())) return;
   // Faults are for what goes over networks: a test that asks for them gets them all.
   const proto::PacketObserver* observer = ports_[0]->link().observer();
   if (observer != nullptr && observer->faults) return;
-  near_.emplace(adapter_);
-  auto opened = near_->open(ports_[0]->address(), observer == nullptr ? nullptr : observer->capture.get(),
+  shm_.emplace(adapter_);
+  auto opened = shm_->open(ports_[0]->address(), observer == nullptr ? nullptr : observer->capture.get(),
                             settings.audience);
   if (opened) return;
-  near_.reset();
+  shm_.reset();
   const auto& audience = settings.audience;
   const std::string why = "no shared memory to devices of this host: " + opened.error().why;
   if (audience.note != nullptr) audience.note(audience.noted, why.c_str());
@@ -216,7 +216,7 @@ Result<void> Device::open_ports(const DeviceSettings& settings) {
   if (std::ranges::none_of(ports_, [](const auto& port) { return port.has_value(); }))
     return Error{code, code == EADDRINUSE ? "no port: over IPv6 only 4791 serves, and another process has it"
                                           : "no port: no address of the interface could be bound"};
-  open_near(settings);
+  open_shm(settings);
   return {};
 }
 
@@ -233,19 +233,19 @@ uint8_t Device::path_mtu_max(size_t index, const Gid& to) noexcept {
 }
 
 void Device::expect(const proto::roce::AddressVector& peer) noexcept {
-  if (near_ && peer.source_index == 0) near_->expect(peer.destination, clock_.now());
+  if (shm_ && peer.source_index == 0) shm_->expect(peer.destination, clock_.now());
 }
 
 bool Device::send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept {
   if (!ports_.has(to.source_index)) return true;  // there is no way
-  if (near_ && to.source_index == 0) {
-    near_->set_vector(to);
-    auto sent = near_->send(to.destination, parts, count, ports_[0]->has_unsent());
+  if (shm_ && to.source_index == 0) {
+    shm_->set_vector(to);
+    auto sent = shm_->send(to.destination, parts, count, ports_[0]->has_unsent());
     // A stream never pauses for the ring to begin, so what waits for UDP is sent now.
-    if (sent == NearPort::Sent::AfterUdp) [[unlikely]]
-      sent = ports_[0]->flush() ? near_->send(to.destination, parts, count) : NearPort::Sent::NoRoom;
-    if (sent == NearPort::Sent::Taken) return true;
-    if (sent == NearPort::Sent::NoRoom) return false;
+    if (sent == ShmPort::Sent::AfterUdp) [[unlikely]]
+      sent = ports_[0]->flush() ? shm_->send(to.destination, parts, count) : ShmPort::Sent::NoRoom;
+    if (sent == ShmPort::Sent::Taken) return true;
+    if (sent == ShmPort::Sent::NoRoom) return false;
   }
   if (!ports_[to.source_index]->send(to, parts, count)) return false;
   ++counters_.sent_by_udp;
@@ -255,21 +255,21 @@ bool Device::send(const proto::roce::AddressVector& to, const iovec* parts, size
 // UDP has none: what the ring does not take is lost.
 bool Device::send_aggregate(const proto::roce::AddressVector& to, const iovec* parts, size_t count,
                             uint32_t psns) noexcept {
-  WEFT_ASSERT(near_ && to.source_index == 0);
-  near_->set_vector(to);
-  return near_->send(to.destination, parts, count, false, psns) != NearPort::Sent::NoRoom;
+  WEFT_ASSERT(shm_ && to.source_index == 0);
+  shm_->set_vector(to);
+  return shm_->send(to.destination, parts, count, false, psns) != ShmPort::Sent::NoRoom;
 }
 
 DeviceCounters Device::counters() const noexcept {
   DeviceCounters all = counters_;
-  if (near_) all.near = near_->counters();
+  if (shm_) all.near = shm_->counters();
   return all;
 }
 
 int Device::take_from_sockets(uint64_t now) noexcept {
   const int packets = ports_.poll(now);
   counters_.received_by_udp += static_cast<uint64_t>(packets);
-  policy_.sockets_polled(now, packets, near_ && near_->has_rings());
+  policy_.sockets_polled(now, packets, shm_ && shm_->has_rings());
   return packets;
 }
 
@@ -285,15 +285,15 @@ void Device::show(uint64_t now) noexcept {
   shown_->show(adapter_.counters(), counters(), ports_.counters(),
                ports_.packet_socket_counters(origin_.is_here()).lost);
   adapter_.for_each_qp([&](const proto::roce::QueuePair& qp) {
-    shown_->show(qp, near_ && near_->reaches(qp.attributes.path.destination));
+    shown_->show(qp, shm_ && shm_->reaches(qp.attributes.path.destination));
   });
 }
 
 int Device::receive(uint64_t now) noexcept {
   int packets = 0;
-  if (near_) {
-    if (near_->is_due(now)) near_->run_housekeeping(now);
-    packets = near_->poll(now, [&] { empty_sockets(now); });
+  if (shm_) {
+    if (shm_->is_due(now)) shm_->run_housekeeping(now);
+    packets = shm_->poll(now, [&] { empty_sockets(now); });
   }
   if (policy_.is_due<Timer::Sockets>(now)) packets += take_from_sockets(now);
   return packets;
@@ -343,7 +343,7 @@ void Device::await_acknowledgements(const proto::roce::QueuePair& qp) noexcept {
   if (now - in_vain_at_ > ack_wait_reset_ns) ack_wait_ns_ = ack_wait_ns_max;
   const uint64_t until = now + policy_.scaled(ack_wait_ns_);
   while (adapter_.awaits_before(qp, end)) {
-    if (near_ && near_->has_lost(qp.attributes.path.destination)) return;  // there will be none
+    if (shm_ && shm_->has_lost(qp.attributes.path.destination)) return;  // there will be none
     if (now >= until) {
       ack_wait_ns_ /= 2;
       in_vain_at_ = now;
@@ -370,7 +370,7 @@ int Device::poll() noexcept {
   if (policy_.batches()) send_late();
   // Sockets that have been quiet are polled now and then, so the rings are all that has to be; and these can be polled
   // without the time.
-  if (policy_.rests_sockets() && policy_.may_poll_in_vain() && !near_->has_packets() && !has_unsent()) {
+  if (policy_.rests_sockets() && policy_.may_poll_in_vain() && !shm_->has_packets() && !has_unsent()) {
     policy_.polled_in_vain();
     return 0;
   }
@@ -408,7 +408,7 @@ void Device::wake_thread() noexcept {
 
 void Device::step_aside() noexcept {
   policy_.stand_aside();
-  if (near_) near_->relax();
+  if (shm_) shm_->relax();
   for (auto& port : ports_)
     if (port) port->link().disarm();
 }
@@ -470,20 +470,20 @@ bool Device::arm(Descriptors& on) noexcept {
     on.add(port->link().wait_fd());
     may_sleep = port->link().arm() && may_sleep;
   }
-  if (!near_) return may_sleep;
-  on.near = on.count;
-  on.add(near_->wait_fd());
-  return near_->arm() && may_sleep;
+  if (!shm_) return may_sleep;
+  on.shm = on.count;
+  on.add(shm_->wait_fd());
+  return shm_->arm() && may_sleep;
 }
 
 void Device::disarm(const Descriptors& on) noexcept {
-  if (!near_ || on.near == 0) return;
-  near_->disarm();
-  if (on.fds[on.near].revents != 0) near_->housekeep_soon();
+  if (!shm_ || on.shm == 0) return;
+  shm_->disarm();
+  if (on.fds[on.shm].revents != 0) shm_->housekeep_soon();
 }
 
 ProgressPolicy::Armed Device::armed(bool may_sleep) const noexcept {
-  return {may_sleep, !may_sleep && near_ && near_->has_packets(), near_ ? near_->next_due() : UINT64_MAX};
+  return {may_sleep, !may_sleep && shm_ && shm_->has_packets(), shm_ ? shm_->next_due() : UINT64_MAX};
 }
 
 bool Device::sleep() noexcept {
@@ -502,7 +502,7 @@ bool Device::sleep() noexcept {
   policy_.woke();
   ++counters_.wakes;
   if (!policy_.has_sleeper()) disarm(on);
-  if (near_ && (!policy_.stands_aside() || near_->next_due() <= clock_.now())) near_->housekeep_soon();
+  if (shm_ && (!policy_.stands_aside() || shm_->next_due() <= clock_.now())) shm_->housekeep_soon();
   if (ready > 0 && on.fds[0].revents != 0) wake_->drain();
   return ready > 0 && (ready > 1 || on.fds[0].revents == 0);
 }
@@ -577,8 +577,8 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
     if (ready <= 0)
       for (pollfd& one : on.fds) one.revents = 0;
     disarm(on);
-    bool sockets_ready = !near_ || !near_->has_rings();
-    for (nfds_t i = 1; i < (near_ ? on.near : on.count); ++i) sockets_ready |= on.fds[i].revents != 0;
+    bool sockets_ready = !shm_ || !shm_->has_rings();
+    for (nfds_t i = 1; i < (shm_ ? on.shm : on.count); ++i) sockets_ready |= on.fds[i].revents != 0;
     policy_.rest_sockets(sockets_ready ? 0 : clock_.now() + ProgressPolicy::quiet_ns);
     constexpr int rounds = 64;
     for (int i = 0; i < rounds; ++i) {
@@ -604,7 +604,7 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
     }
     sleep.woke(policy_.polled_at());
   }
-  if (near_) near_->disarm();
+  if (shm_) shm_->disarm();
   if (policy_.program_sleep_ends(sleep, clock_.now(), adapter_.is_armed_by_other(thread))) wake_thread();
   if (!sleep.is_vain()) return slept;
   return has_event(of) != 0 ? Slept::Over : await(fd, mask);
@@ -635,7 +635,7 @@ void Device::work(bool sockets_ready) noexcept {
 void Device::look() noexcept {
   const uint64_t now = clock_.now();
   if (policy_.has_sleeper()) {
-    if (policy_.looks_beside_sleeper(now, adapter_.next_due(), has_unsent()) || (near_ && near_->is_due(now)))
+    if (policy_.looks_beside_sleeper(now, adapter_.next_due(), has_unsent()) || (shm_ && shm_->is_due(now)))
       counters_.packets_by_thread += static_cast<uint64_t>(take(now));
     return;
   }

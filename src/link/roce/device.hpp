@@ -23,7 +23,7 @@
 #include "base/result.hpp"
 #include "link/packet/middleware.hpp"
 #include "link/roce/groups.hpp"
-#include "link/roce/near.hpp"
+#include "link/roce/shm_port.hpp"
 #include "link/roce/ports.hpp"
 #include "link/roce/progress_policy.hpp"
 #include "link/roce/shown.hpp"
@@ -52,7 +52,7 @@ struct DeviceSettings {
   uint16_t port = 0;             // of GID 0; 0: the system chooses
   bool has_standard = true;      // GIDs 1 and 2: port 4791, where nobody else has it
   bool has_thread = true;        // false: progress is made by the program's calls alone
-  bool has_near = true;          // shared memory to devices of this host and user, by GID 0
+  bool has_shm = true;          // shared memory to devices of this host and user, by GID 0
   bool has_selective = true;     // selective repeat with peers that are known by a GID of ours
   bool heeds_congestion = true;  // false: nothing but UD is sent, and its packets are not capable of ECN
   bool may_wait =
@@ -76,7 +76,7 @@ struct DeviceCounters {
   uint64_t wakes = 0;  // of the thread
   uint64_t sent_by_udp = 0;
   uint64_t received_by_udp = 0;
-  NearCounters near;  // shared memory
+  ShmCounters shm;  // shared memory
 };
 
 // What it has itself: opening; the lock; sending and receiving by ports and by shared memory; the progress thread, and threads of the program that
@@ -208,11 +208,11 @@ class Device final : proto::roce::PacketOutput {
   bool send(const proto::roce::AddressVector& to, const iovec* parts, size_t count) noexcept override;
   void flush() noexcept override { flush_ports(); }
   size_t payload_max(const proto::roce::AddressVector& to) noexcept override {
-    return near_ && to.source_index == 0 ? near_->payload_max(to.destination) : 0;
+    return shm_ && to.source_index == 0 ? shm_->payload_max(to.destination) : 0;
   }
   bool send_aggregate(const proto::roce::AddressVector& to, const iovec* parts, size_t count,
                       uint32_t psns) noexcept override;
-  void open_near(const DeviceSettings& settings);
+  void open_shm(const DeviceSettings& settings);
   int receive(uint64_t now) noexcept;
   void answer(uint64_t now, int packets) noexcept;
   int take(uint64_t now) noexcept {
@@ -238,7 +238,7 @@ class Device final : proto::roce::PacketOutput {
   struct Descriptors {
     std::array<pollfd, 2 + gid_count> fds;
     nfds_t count = 0;
-    nfds_t near = 0;  // the place of near_
+    nfds_t near = 0;  // the place of shm_
     void add(int fd) noexcept { fds[count++] = {fd, POLLIN, 0}; }
   };
   bool arm(Descriptors& on) noexcept;  // false: something is there now, or a socket cannot be slept on
@@ -256,7 +256,7 @@ class Device final : proto::roce::PacketOutput {
   proto::roce::Adapter adapter_;
   std::unique_ptr<nic::Device> card_;
   Ports ports_;
-  std::optional<NearPort> near_;
+  std::optional<ShmPort> shm_;
   bool thread_works_ = false;  // the thread has the lock
   // Cold below.
   Groups groups_{adapter_, ports_};

@@ -142,7 +142,7 @@ TEST(RoceMessageChannel, WhoIsShownAMessageMayCloseTheChannel) {
 }
 
 TEST(RoceMessageChannel, SharedMemoryCanBeSwitchedOff) {
-  const auto near_sent = [] {
+  const auto shm_sent = [] {
     End a, b;
     connect(a, b);
     size_t sent = 0;
@@ -152,12 +152,12 @@ TEST(RoceMessageChannel, SharedMemoryCanBeSwitchedOff) {
     }));
     auto shared = SharedDevice::at(*os::SocketAddress::from_text("127.0.0.1:0"));
     const std::scoped_lock guard((*shared)->device->lock());
-    return (*shared)->device->counters().near.sent;
+    return (*shared)->device->counters().shm.sent;
   };
-  EXPECT_GT(near_sent(), 0U);
-  ::setenv("WEFT_VERBS_NEAR", "0", 1);
-  EXPECT_EQ(near_sent(), 0U);
-  ::unsetenv("WEFT_VERBS_NEAR");
+  EXPECT_GT(shm_sent(), 0U);
+  ::setenv("WEFT_VERBS_SHM", "0", 1);
+  EXPECT_EQ(shm_sent(), 0U);
+  ::unsetenv("WEFT_VERBS_SHM");
 }
 
 TEST(RoceMessageChannel, OtherNamesAreRefused) {

@@ -41,7 +41,7 @@ Result<std::shared_ptr<SharedDevice>> SharedDevice::at(const os::SocketAddress& 
   settings.name = "verbs";
   settings.ipv4 = host;
   settings.has_standard = false;
-  settings.has_near = settings::flag("WEFT_VERBS_NEAR");
+  settings.has_shm = settings::flag("WEFT_VERBS_SHM");
   settings.has_selective = settings::flag("WEFT_VERBS_SELECTIVE");
   auto device = Device::open(settings, made->notices);
   if (!device) return device.error();

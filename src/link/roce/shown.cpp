@@ -49,10 +49,10 @@ void Shown::show(const proto::roce::AdapterCounters& adapter, const DeviceCounte
                 {Value::Duplicates, adapter.duplicates},
                 {Value::Gaps, adapter.gaps},
                 {Value::IcrcErrors, ports.wrong_icrc},
-                {Value::Malformed, adapter.malformed + device.near.malformed},
-                {Value::Lost, device.near.lost + lost},
-                {Value::NearSent, device.near.sent},
-                {Value::NearReceived, device.near.received},
+                {Value::Malformed, adapter.malformed + device.shm.malformed},
+                {Value::Lost, device.shm.lost + lost},
+                {Value::NearSent, device.shm.sent},
+                {Value::NearReceived, device.shm.received},
                 {Value::CongestionMarks, adapter.marked + adapter.cnps_received},
                 {Value::CnpsSent, adapter.cnps_sent},
                 {Value::CnpsReceived, adapter.cnps_received},
@@ -82,17 +82,17 @@ void Shown::on_destroy(const QueuePair& qp) noexcept {
   lines_.erase(found);
 }
 
-void Shown::show(const QueuePair& qp, bool is_near) noexcept try {
+void Shown::show(const QueuePair& qp, bool is_shm) noexcept try {
   const auto found = lines_.find(qp.number);
   if (found == lines_.end()) return;
   Line& line = found->second;
   const Gid& to = qp.attributes.path.destination;
-  if (to != Gid{} && (line.to != to || line.is_near != is_near || line.cause != qp.cause)) {
+  if (to != Gid{} && (line.to != to || line.is_shm != is_shm || line.cause != qp.cause)) {
     line.to = to;
-    line.is_near = is_near;
+    line.is_shm = is_shm;
     line.cause = qp.cause;
     const char* const why = qp.cause == 0 ? nullptr : weft_verbs_fault_text(qp.cause);
-    line.entry.describe("to " + os::plain_text(address_of(to)) + (is_near ? " by shm" : " by udp") +
+    line.entry.describe("to " + os::plain_text(address_of(to)) + (is_shm ? " by shm" : " by udp") +
                         (why == nullptr ? "" : std::string("; failed: ") + why));
   }
   show(line, qp);

@@ -27,8 +27,8 @@ class Shown final : public proto::roce::QueuePairObserver {
   // `lost`: frames that packet sockets had no room for.
   void show(const proto::roce::AdapterCounters& adapter, const DeviceCounters& device,
             const PortCounters& ports, uint64_t lost) noexcept;
-  // `is_near`: its packets go through shared memory.
-  void show(const proto::roce::QueuePair& qp, bool is_near) noexcept;
+  // `is_shm`: its packets go through shared memory.
+  void show(const proto::roce::QueuePair& qp, bool is_shm) noexcept;
 
   void on_create(const proto::roce::QueuePair& qp) noexcept override;
   void on_destroy(const proto::roce::QueuePair& qp) noexcept override;
@@ -38,7 +38,7 @@ class Shown final : public proto::roce::QueuePairObserver {
   struct Line {
     os::StatisticsEntry entry;
     Gid to{};
-    bool is_near = false;
+    bool is_shm = false;
     uint8_t cause = 0;  // why it has failed
   };
   static void show(Line& line, const proto::roce::QueuePair& qp) noexcept;

@@ -24,8 +24,8 @@ struct Counting final : Events {
 };
 
 struct Side {
-  explicit Side(const char* host, bool has_thread = true, bool has_near = true)
-      : Side(settings_of(host, has_thread, has_near), 0) {}
+  explicit Side(const char* host, bool has_thread = true, bool has_shm = true)
+      : Side(settings_of(host, has_thread, has_shm), 0) {}
   Side(const DeviceSettings& settings, uint8_t index) : memory(1 << 20), gid_index(index) {
     auto opened = Device::open(settings, events);
     if (!opened) {
@@ -44,9 +44,9 @@ struct Side {
     request.capacities = {64, 64, 2, 2, 64};
     qp = *adapter.create_qp(request);
   }
-  static DeviceSettings settings_of(const char* host, bool has_thread, bool has_near) {
+  static DeviceSettings settings_of(const char* host, bool has_thread, bool has_shm) {
     DeviceSettings settings;
-    settings.has_near = has_near;
+    settings.has_shm = has_shm;
     settings.ipv4 = *os::SocketAddress::from_text(host);
     settings.has_standard = false;
     settings.has_thread = has_thread;

@@ -26,7 +26,7 @@ std::string told(const char* name, const char* value) {
 }
 
 TEST(SettingReport, NothingIsTold) {
-  EXPECT_EQ(told("FI_WEFT_NEAR", "no"), "");
+  EXPECT_EQ(told("FI_WEFT_SHM", "no"), "");
   EXPECT_EQ(told("WEFT_RELIABLE_TIMEOUT_S", "5"), "");
   EXPECT_EQ(told("FI_LOG_SUBSYS", "core,mr"), "");
   EXPECT_EQ(told("FI_LOG_SUBSYS", "^mr"), "");
@@ -40,7 +40,7 @@ TEST(SettingReport, MalformedValues) {
         << text;
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   };
-  expect("FI_WEFT_NEAR", "maybe", "is not one of 0, 1, on, off, true, false, yes, no; yes is used");
+  expect("FI_WEFT_SHM", "maybe", "is not one of 0, 1, on, off, true, false, yes, no; yes is used");
   for (const char* value : {"abc", "-1", "1e99", "5x"})
     expect("WEFT_RELIABLE_TIMEOUT_S", value, "is not a number from 1 to 999999; 60 is used");
   expect("FI_LOG_INTERVAL", "x", "is not a number from 0 to 2147483647; 2000 is used");
@@ -66,7 +66,7 @@ TEST(SettingReport, MisspeltNames) {
         << text;
     EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   };
-  expect("FI_WEFT_NAER", ": is FI_WEFT_NEAR meant?");
+  expect("FI_WEFT_SMH", ": is FI_WEFT_SHM meant?");
   expect("WEFT_RELIABLE_TIMOUT_S", ": is WEFT_RELIABLE_TIMEOUT_S meant?");
   expect("FI_TCP_IFACES", ": is FI_TCP_IFACE meant?");
   expect("FI_PROVIDERS", ": is FI_PROVIDER meant?");

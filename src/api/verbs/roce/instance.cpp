@@ -155,7 +155,7 @@ Result<Instance::Reference> Instance::open(const Named& named) {
   const char* progress_text = settings::text("WEFT_PROGRESS");
   const std::string_view progress = progress_text == nullptr ? "" : progress_text;
   wanted.has_thread = progress != "manual";
-  wanted.has_near = settings::flag("WEFT_VERBS_NEAR");
+  wanted.has_shm = settings::flag("WEFT_VERBS_SHM");
   wanted.has_selective = settings::flag("WEFT_VERBS_SELECTIVE");
   wanted.datagram_bytes = size_t{128} << instance->active_mtu_;
   static constexpr int note = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// NearPort: the way of a device to other devices of this host and user: rings in shared memory (near_ring.hpp) instead
+// ShmPort: the way of a device to other devices of this host and user: rings in shared memory (shm_ring.hpp) instead
 // of a UDP socket. docs/verbs.md has the handshake. Knows neither the program's interface nor threads.
 //
 // A ring has one direction. Who has packets for a GID makes it and connects to the Unix socket that is named after the
@@ -21,7 +21,7 @@
 #include "base/result.hpp"
 #include "link/packet/middleware.hpp"
 #include "link/roce/gid.hpp"
-#include "link/roce/near_ring.hpp"
+#include "link/roce/shm_ring.hpp"
 #include "os/disposal.hpp"
 #include "os/fd.hpp"
 #include "os/origin.hpp"
@@ -33,7 +33,7 @@
 
 namespace weft::link::roce {
 
-struct NearCounters {
+struct ShmCounters {
   uint64_t sent = 0;
   uint64_t received = 0;
   uint64_t lost = 0;       // for receivers that take nothing
@@ -42,24 +42,24 @@ struct NearCounters {
 };
 
 // The first message of a connection; a memory file comes with it. The others are one byte each and wake the receiver.
-struct NearHello {
+struct ShmHello {
   uint64_t magic = 0x65636f7274666577;  // "weftroce"
   uint32_t version = 3;                 // of the handshake and of the memory
-  uint32_t bytes = sizeof(NearMemory);
+  uint32_t bytes = sizeof(ShmMemory);
   uint32_t is_registered = 0;  // 1: the receiver can have the sender's process fence
   uint32_t reserved = 0;
   Gid source{};
   Gid to{};
 };
 
-class NearPort {
+class ShmPort {
  public:
   static constexpr size_t peers_max = 256;  // rings of each direction; who comes later has UDP
 
-  explicit NearPort(proto::roce::Adapter& adapter) : adapter_(adapter) {}
-  NearPort(const NearPort&) = delete;
-  NearPort& operator=(const NearPort&) = delete;
-  ~NearPort() { close(); }
+  explicit ShmPort(proto::roce::Adapter& adapter) : adapter_(adapter) {}
+  ShmPort(const ShmPort&) = delete;
+  ShmPort& operator=(const ShmPort&) = delete;
+  ~ShmPort() { close(); }
 
   // `own` is the address of GID 0, with its port. `capture` gets a copy of all packets; may be null. `audience` hears why a peer of this host is
   // left to UDP.
@@ -123,7 +123,7 @@ class NearPort {
   void relax() noexcept;  // the program polls, and nobody is going to arm for a while
   uint64_t next_due() const noexcept { return due_at_; }
 
-  const NearCounters& counters() const noexcept { return counters_; }
+  const ShmCounters& counters() const noexcept { return counters_; }
   // The name of the Unix socket of who has that GID.
   // A link-local address is one for each interface, of which `scope` is the number; 0: it is no such address.
   static std::string name_of(const Gid& gid, uint32_t scope = 0);
@@ -148,7 +148,7 @@ class NearPort {
     Inbound() noexcept : Watched(Kind::In) {}
     os::Fd connection;
     os::Mapping memory;
-    std::optional<NearReceiver> ring;  // empty: the handshake has not come
+    std::optional<ShmReceiver> ring;  // empty: the handshake has not come
     Gid source{};
     Gid alias{};
     os::SocketAddress address;
@@ -167,7 +167,7 @@ class NearPort {
     uint64_t full_since = 0;  // 0: there was room
     os::Fd connection;
     os::Mapping memory;
-    std::optional<NearSender> ring;
+    std::optional<ShmSender> ring;
   };
   struct GidHash {
     size_t operator()(const Gid& gid) const noexcept;
@@ -222,7 +222,7 @@ class NearPort {
   bool has_wanted_ = false;
   bool has_noted_ = false;
   packet::Audience audience_;
-  NearCounters counters_;
+  ShmCounters counters_;
   Watched listener_tag_{Watched::Kind::Listener};
   os::Fd listener_;
   os::PollSet set_;

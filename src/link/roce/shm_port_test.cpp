@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Devices of one host and user meet in shared memory: handshake, switching over, ends, strangers.
-#include "link/roce/near.hpp"
+#include "link/roce/shm_port.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -39,13 +39,13 @@ void join(Side& a, Side& b) {
 
 // Until packets of both go by the ring.
 void meet(Side& a, const Side::Card& b) {
-  const uint64_t before = a.counters().near.received;
-  for (int i = 0; i < 20'000 && a.counters().near.received < before + 2; ++i) {
+  const uint64_t before = a.counters().shm.received;
+  for (int i = 0; i < 20'000 && a.counters().shm.received < before + 2; ++i) {
     a.write(b, 64);
     ASSERT_TRUE(a.wait(true));
     ::usleep(50);
   }
-  ASSERT_GE(a.counters().near.received, before + 2);
+  ASSERT_GE(a.counters().shm.received, before + 2);
 }
 
 // The same in another process, which makes no call once it is connected.
@@ -103,7 +103,7 @@ class Child {
   bool has_card_ = false;
 };
 
-TEST(RoceNear, DevicesOfOneProcessMeet) {
+TEST(RoceShm, DevicesOfOneProcessMeet) {
   Side a(local), b(local);
   ASSERT_TRUE(a.device && b.device);
   join(a, b);
@@ -115,31 +115,31 @@ TEST(RoceNear, DevicesOfOneProcessMeet) {
   EXPECT_EQ(b.at(9999), std::byte{42});
   const DeviceCounters after = a.counters();
   EXPECT_EQ(after.sent_by_udp, before.sent_by_udp);
-  EXPECT_GE(after.near.sent, before.near.sent + 3);
-  EXPECT_GT(b.counters().near.received, 0U);
+  EXPECT_GE(after.shm.sent, before.shm.sent + 3);
+  EXPECT_GT(b.counters().shm.received, 0U);
 }
 
 // A queue pair has the MTU of its network card; what goes by a ring need not.
-TEST(RoceNear, LongMessagesGoInAggregates) {
+TEST(RoceShm, LongMessagesGoInAggregates) {
   Side a(local), b(local);
   ASSERT_TRUE(a.device && b.device);
   join(a, b);
   meet(a, b.card());
   ASSERT_EQ(a.qp->attributes.mtu_bytes(), 1024U);
-  const uint64_t before = a.counters().near.sent;
+  const uint64_t before = a.counters().shm.sent;
   const uint32_t psn = a.qp->requester.next;
   for (size_t i = 0; i < 65'536; ++i) a.memory[i] = static_cast<std::byte>(i * 7);
   a.write(b, 65'536);
   ASSERT_TRUE(a.wait(true));
   EXPECT_EQ(psn_diff(a.qp->requester.next, psn), 64);
-  EXPECT_LE(a.counters().near.sent - before, 24U);
+  EXPECT_LE(a.counters().shm.sent - before, 24U);
   EXPECT_GE(a.packets().aggregates, 14U);
   const std::scoped_lock guard(b.device->lock());
   EXPECT_TRUE(std::equal(a.memory.begin(), a.memory.begin() + 65'536, b.memory.begin()));
 }
 
 // A capture is of packets as a network card would send them.
-TEST(RoceNear, NoAggregatesWhereSomebodyCaptures) {
+TEST(RoceShm, NoAggregatesWhereSomebodyCaptures) {
   const std::string path = ::testing::TempDir() + "weft-aggregate-" + std::to_string(::getpid());
   for (const bool sender : {false, true}) {
     ASSERT_EQ(::setenv("WEFT_PCAP", path.c_str(), 1), 0);
@@ -154,19 +154,19 @@ TEST(RoceNear, NoAggregatesWhereSomebodyCaptures) {
     a.write(b, 65'536);
     ASSERT_TRUE(a.wait(true));
     EXPECT_EQ(a.packets().aggregates, 0U);
-    EXPECT_GE(b.counters().near.received, 64U);
+    EXPECT_GE(b.counters().shm.received, 64U);
   }
   ::unlink(path.c_str());
 }
 
-TEST(RoceNear, ADeviceMeetsItself) {
+TEST(RoceShm, ADeviceMeetsItself) {
   Side a(local);
   ASSERT_TRUE(a.device);
   a.connect(a);
   meet(a, a.card());
 }
 
-TEST(RoceNear, NothingIsSentAgainWhereTheWayChanges) {
+TEST(RoceShm, NothingIsSentAgainWhereTheWayChanges) {
   for (int round = 0; round < 10; ++round) {
     Side a(local), b(local);
     ASSERT_TRUE(a.device && b.device);
@@ -177,14 +177,14 @@ TEST(RoceNear, NothingIsSentAgainWhereTheWayChanges) {
       for (int k = 0; k < 16; ++k) b.write(a, 3000);
       for (int k = 0; k < 16; ++k) ASSERT_TRUE(a.wait(true) && b.wait(true));
     }
-    EXPECT_GT(a.counters().near.sent, 0U);
-    EXPECT_GT(b.counters().near.sent, 0U);
+    EXPECT_GT(a.counters().shm.sent, 0U);
+    EXPECT_GT(b.counters().shm.sent, 0U);
     EXPECT_EQ(a.packets().gaps + b.packets().gaps, 0U);
   }
 }
 
 // A queue pair of UC that streams from its first request on would lose what the peer's socket has no room for.
-TEST(RoceNear, PeersOfQueuePairsAreGreetedBeforeTheFirstPacket) {
+TEST(RoceShm, PeersOfQueuePairsAreGreetedBeforeTheFirstPacket) {
   Side a(local, false), b(local, false);
   ASSERT_TRUE(a.device && b.device);
   join(a, b);
@@ -201,11 +201,11 @@ TEST(RoceNear, PeersOfQueuePairsAreGreetedBeforeTheFirstPacket) {
     return a.qp->requester.oldest == a.qp->requester.next;
   }));
   EXPECT_EQ(a.counters().sent_by_udp + b.counters().sent_by_udp, 0U);
-  EXPECT_GE(a.counters().near.sent, 16U);
+  EXPECT_GE(a.counters().shm.sent, 16U);
 }
 
 // A list of requests may find a ring between two of them, when the first ones still wait to leave by UDP together.
-TEST(RoceNear, ARingDoesNotOvertakeWhatWaitsForUdp) {
+TEST(RoceShm, ARingDoesNotOvertakeWhatWaitsForUdp) {
   Side a(local, false), b(local, false);
   ASSERT_TRUE(a.device && b.device);
   join(a, b);
@@ -227,7 +227,7 @@ TEST(RoceNear, ARingDoesNotOvertakeWhatWaitsForUdp) {
   post();
   poll(b, 10);  // takes the ring
   post();
-  EXPECT_EQ(a.counters().near.sent, 1U);  // the one before was sent by UDP, though nobody said posted()
+  EXPECT_EQ(a.counters().shm.sent, 1U);  // the one before was sent by UDP, though nobody said posted()
   poll(b, 10);
   a.device->posted();
   poll(b, 10);
@@ -242,10 +242,10 @@ TEST(RoceNear, ARingDoesNotOvertakeWhatWaitsForUdp) {
     return count == 3;
   }));
   a.write(b, 64);
-  EXPECT_GT(a.counters().near.sent, 0U);
+  EXPECT_GT(a.counters().shm.sent, 0U);
 }
 
-TEST(RoceNear, NotWhereItIsSwitchedOff) {
+TEST(RoceShm, NotWhereItIsSwitchedOff) {
   Side a(local), b(local, true, false);
   ASSERT_TRUE(a.device && b.device);
   join(a, b);
@@ -254,25 +254,25 @@ TEST(RoceNear, NotWhereItIsSwitchedOff) {
     ASSERT_TRUE(a.wait(true));
     ::usleep(100);
   }
-  EXPECT_EQ(a.counters().near.sent + b.counters().near.sent, 0U);
+  EXPECT_EQ(a.counters().shm.sent + b.counters().shm.sent, 0U);
   EXPECT_GE(a.counters().sent_by_udp, 100U);
 }
 
-TEST(RoceNear, ATargetThatSleepsIsWoken) {
+TEST(RoceShm, ATargetThatSleepsIsWoken) {
   Side a(local), b(local);
   ASSERT_TRUE(a.device && b.device);
   join(a, b);
   meet(a, b.card());
   for (int i = 0; i < 20; ++i) {
     ::usleep(10'000);  // both threads are asleep
-    const uint64_t before = b.counters().near.received;
+    const uint64_t before = b.counters().shm.received;
     a.write(b, 64);
     ASSERT_TRUE(a.wait(false));
-    EXPECT_GT(b.counters().near.received, before);
+    EXPECT_GT(b.counters().shm.received, before);
   }
 }
 
-TEST(RoceNear, ProcessesMeet) {
+TEST(RoceShm, ProcessesMeet) {
   Child child;
   Side a(local);
   ASSERT_TRUE(a.device && child.connect(a));
@@ -281,10 +281,10 @@ TEST(RoceNear, ProcessesMeet) {
     a.write(child.card, 50'000);
     ASSERT_TRUE(a.wait(true));
   }
-  EXPECT_EQ(a.counters().near.lost, 0U);
+  EXPECT_EQ(a.counters().shm.lost, 0U);
 }
 
-TEST(RoceNear, AKilledPeerLeavesNothingAndOthersGoOn) {
+TEST(RoceShm, AKilledPeerLeavesNothingAndOthersGoOn) {
   Child child;
   Side a(local), b(local), c(local);
   ASSERT_TRUE(a.device && child.connect(a));
@@ -304,7 +304,7 @@ TEST(RoceNear, AKilledPeerLeavesNothingAndOthersGoOn) {
   meet(b, c.card());
 }
 
-TEST(RoceNear, AStoppedPeerDoesNotBlockOthers) {
+TEST(RoceShm, AStoppedPeerDoesNotBlockOthers) {
   constexpr uint8_t mtu_4096 = 5;  // each packet has a place in the ring
   Child child(mtu_4096);
   Side a(local), b(local);
@@ -325,10 +325,10 @@ TEST(RoceNear, AStoppedPeerDoesNotBlockOthers) {
   QueuePair* const second = a.qp;
   meet(a, b.card());
   a.qp = first;
-  const uint64_t before = a.counters().near.sent;
+  const uint64_t before = a.counters().shm.sent;
   ASSERT_TRUE(comes_true([&] {
     a.write(child.card, 64);
-    return a.wait(true) && a.counters().near.sent > before + 4;
+    return a.wait(true) && a.counters().shm.sent > before + 4;
   }));
   child.signal(SIGSTOP);
   a.write(child.card, 1 << 20);
@@ -338,7 +338,7 @@ TEST(RoceNear, AStoppedPeerDoesNotBlockOthers) {
       const std::scoped_lock guard(a.device->lock());
       (void)a.device->poll();
     }
-    return a.counters().near.lost > 0;
+    return a.counters().shm.lost > 0;
   }));
   const uint64_t begin = os::monotonic_ns();
   for (int i = 0; i < 100; ++i) {
@@ -351,17 +351,17 @@ TEST(RoceNear, AStoppedPeerDoesNotBlockOthers) {
 }
 
 // RC repeats what a full ring loses, so a device that sends nothing else waits for a stopped process for 10 ms, not 100.
-TEST(RoceNear, AStoppedPeerHoldsUpReliableQueuePairsShortly) {
+TEST(RoceShm, AStoppedPeerHoldsUpReliableQueuePairsShortly) {
   constexpr uint8_t mtu_4096 = 5;  // one window fills the ring
   Child child(mtu_4096);
   Side a(local, false);
   a.timeout = 17;
   a.path_mtu = mtu_4096;
   ASSERT_TRUE(a.device && child.connect(a));
-  const uint64_t before = a.counters().near.sent;
+  const uint64_t before = a.counters().shm.sent;
   ASSERT_TRUE(comes_true([&] {
     a.write(child.card, 64);
-    return a.wait(true) && a.counters().near.sent > before + 4;
+    return a.wait(true) && a.counters().shm.sent > before + 4;
   }));
   // One window fills the ring; two do not fit.
   QueuePair* const first = a.qp;
@@ -385,20 +385,20 @@ TEST(RoceNear, AStoppedPeerHoldsUpReliableQueuePairsShortly) {
     held_up += std::min(now - std::exchange(last, now), uint64_t{5'000'000});
     const std::scoped_lock guard(a.device->lock());
     (void)a.device->poll();
-    return a.device->counters().near.lost > 0;
+    return a.device->counters().shm.lost > 0;
   }));
   EXPECT_LT(held_up, uint64_t{100'000'000});
   child.signal(SIGCONT);
 }
 
 // What RC says of losses is repeated as well.
-TEST(RoceNear, SackBitmapsWaitForAFullRingAsLongAsReliableQueuePairs) {
+TEST(RoceShm, SackBitmapsWaitForAFullRingAsLongAsReliableQueuePairs) {
   struct Nowhere final : PacketOutput {
     bool send(const AddressVector&, const iovec*, size_t) noexcept override { return true; }
   } nowhere;
   testing::Counting events;
   Adapter adapter(nowhere, events, [](void* to, size_t bytes) { return os::random_bytes(to, bytes); });
-  NearPort a(adapter), b(adapter);
+  ShmPort a(adapter), b(adapter);
   const auto here = *os::SocketAddress::from_text("127.0.0.1:1");
   const auto there = *os::SocketAddress::from_text("127.0.0.1:2");
   ASSERT_TRUE(a.open(here, nullptr) && b.open(there, nullptr));
@@ -407,22 +407,22 @@ TEST(RoceNear, SackBitmapsWaitForAFullRingAsLongAsReliableQueuePairs) {
   const iovec part{packet.data(), packet.size()};
   a.expect(to, os::monotonic_ns());
   b.run_housekeeping(os::monotonic_ns());
-  for (size_t i = 0; i < near_slots; ++i) ASSERT_EQ(a.send(to, &part, 1), NearPort::Sent::Taken);
+  for (size_t i = 0; i < shm_slots; ++i) ASSERT_EQ(a.send(to, &part, 1), ShmPort::Sent::Taken);
   const uint64_t begin = os::monotonic_ns();
-  while (a.send(to, &part, 1) == NearPort::Sent::NoRoom && os::monotonic_ns() - begin < 1'000'000'000)
+  while (a.send(to, &part, 1) == ShmPort::Sent::NoRoom && os::monotonic_ns() - begin < 1'000'000'000)
     ::usleep(100);
   EXPECT_EQ(a.counters().lost, 1U);
   EXPECT_LT(os::monotonic_ns() - begin, uint64_t{90'000'000});
 }
 
 // Once, since such peers go by UDP and nothing else shows it.
-TEST(RoceNear, AGreetingWithoutItsDescriptorIsNoted) {
+TEST(RoceShm, AGreetingWithoutItsDescriptorIsNoted) {
   struct Nowhere final : PacketOutput {
     bool send(const AddressVector&, const iovec*, size_t) noexcept override { return true; }
   } nowhere;
   testing::Counting events;
   Adapter adapter(nowhere, events, [](void* to, size_t bytes) { return os::random_bytes(to, bytes); });
-  NearPort port(adapter);
+  ShmPort port(adapter);
   std::vector<std::string> lines;
   packet::Audience audience;
   audience.noted = &lines;
@@ -433,9 +433,9 @@ TEST(RoceNear, AGreetingWithoutItsDescriptorIsNoted) {
   ASSERT_TRUE(port.open(here, nullptr, audience));
   for (size_t i = 0; i < 2; ++i) {
     int error = 0;
-    const os::Fd connection = os::connect_to(NearPort::name_of(*gid_with_port(here)), error);
+    const os::Fd connection = os::connect_to(ShmPort::name_of(*gid_with_port(here)), error);
     ASSERT_TRUE(connection) << error;
-    const NearHello hello;
+    const ShmHello hello;
     ASSERT_EQ(os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), {}), 0);
     const uint64_t until = os::monotonic_ns() + 2'000'000'000;
     while (port.counters().refused <= i && os::monotonic_ns() < until) port.run_housekeeping(os::monotonic_ns());
@@ -446,7 +446,7 @@ TEST(RoceNear, AGreetingWithoutItsDescriptorIsNoted) {
 }
 
 // A name that nobody had may have an owner when the next queue pair wants it.
-TEST(RoceNear, AnAbsentPeerIsGreetedAgainForTheNextQueuePair) {
+TEST(RoceShm, AnAbsentPeerIsGreetedAgainForTheNextQueuePair) {
   Side a(local, false);
   ASSERT_TRUE(a.device);
   DeviceSettings settings = Side::settings_of(local, false, true);
@@ -464,12 +464,12 @@ TEST(RoceNear, AnAbsentPeerIsGreetedAgainForTheNextQueuePair) {
   a.device->expect(peer);
   for (int i = 0; i < 10; ++i, ::usleep(1'500)) (void)(a.device->poll() + b.device->poll());
   a.write(b, 64);
-  EXPECT_EQ(a.counters().near.sent, 1U);
+  EXPECT_EQ(a.counters().shm.sent, 1U);
   EXPECT_EQ(a.counters().sent_by_udp, 0U);
 }
 
 // The ring to a device that has ended is of no use for the one that has its name now.
-TEST(RoceNear, APeerThatHasEndedIsGreetedAgainForTheNextQueuePair) {
+TEST(RoceShm, APeerThatHasEndedIsGreetedAgainForTheNextQueuePair) {
   Side a(local, false);
   ASSERT_TRUE(a.device);
   DeviceSettings settings = Side::settings_of(local, false, true);
@@ -486,7 +486,7 @@ TEST(RoceNear, APeerThatHasEndedIsGreetedAgainForTheNextQueuePair) {
   a.device->expect(peer);
   turn();
   a.write(*b, 64);
-  EXPECT_EQ(a.counters().near.sent, 1U);
+  EXPECT_EQ(a.counters().shm.sent, 1U);
   b.reset();
   b.emplace(settings, 0);
   ASSERT_TRUE(b->device);
@@ -504,19 +504,19 @@ TEST(RoceNear, APeerThatHasEndedIsGreetedAgainForTheNextQueuePair) {
   EXPECT_EQ(b->packets().received, 1U);
 }
 
-TEST(RoceNear, APlaceThatIsTakenMeansUdp) {
+TEST(RoceShm, APlaceThatIsTakenMeansUdp) {
   Side a(local);
   ASSERT_TRUE(a.device);
-  EXPECT_FALSE(os::listen_at(NearPort::name_of(a.device->gid(0))));
+  EXPECT_FALSE(os::listen_at(ShmPort::name_of(a.device->gid(0))));
   int error = 0;
-  EXPECT_TRUE(os::connect_to(NearPort::name_of(a.device->gid(0)), error));
+  EXPECT_TRUE(os::connect_to(ShmPort::name_of(a.device->gid(0)), error));
 }
 
 // Who has no descriptor for a connection does not ask for it again and again.
-TEST(RoceNear, AThreadSleepsWhileThereAreNoDescriptors) {
+TEST(RoceShm, AThreadSleepsWhileThereAreNoDescriptors) {
   Side a(local), b(local);
   ASSERT_TRUE(a.device && b.device);
-  const std::string name = NearPort::name_of(a.device->gid(0));
+  const std::string name = ShmPort::name_of(a.device->gid(0));
   rlimit usual{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
   const rlimit none{5, usual.rlim_max};  // what is open stays
@@ -543,12 +543,12 @@ TEST(RoceNear, AThreadSleepsWhileThereAreNoDescriptors) {
 
 // Greets as a device does, by hand.
 struct Stranger {
-  explicit Stranger(const Side& to, size_t bytes = sizeof(NearMemory),
-                    uint32_t version = NearHello{}.version) {
+  explicit Stranger(const Side& to, size_t bytes = sizeof(ShmMemory),
+                    uint32_t version = ShmHello{}.version) {
     int error = 0;
-    connection = os::connect_to(NearPort::name_of(to.device->gid(0)), error);
+    connection = os::connect_to(ShmPort::name_of(to.device->gid(0)), error);
     auto made = os::create_memory("stranger", bytes);
-    auto map = os::map_memory(*made, 0, sizeof(NearMemory));
+    auto map = os::map_memory(*made, 0, sizeof(ShmMemory));
     file = std::move(*made);
     memory = std::move(*map);
     hello.version = version;
@@ -560,7 +560,7 @@ struct Stranger {
     const std::array<int, 1> fds{fd};
     EXPECT_EQ(os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), fds), 0);
   }
-  NearMemory& ring() const { return *memory.as<NearMemory>(); }
+  ShmMemory& ring() const { return *memory.as<ShmMemory>(); }
   bool is_cut_off() const {
     char byte = 0;
     return ::recv(connection.get(), &byte, 1, MSG_DONTWAIT) == 0;
@@ -569,10 +569,10 @@ struct Stranger {
   os::Fd connection;
   os::Fd file;
   os::Mapping memory;
-  NearHello hello;
+  ShmHello hello;
 };
 
-TEST(RoceNear, GarbageInARingCutsItsPeerOffAndNobodyElse) {
+TEST(RoceShm, GarbageInARingCutsItsPeerOffAndNobodyElse) {
   Side a(local), b(local);
   ASSERT_TRUE(a.device && b.device);
   join(a, b);
@@ -582,10 +582,10 @@ TEST(RoceNear, GarbageInARingCutsItsPeerOffAndNobodyElse) {
   ASSERT_TRUE(comes_true([&] { return stranger.ring().attached.load() == 1; }));
   // No queue pair knows of it, and a packet that is none is counted by the adapter.
   const uint64_t malformed = b.packets().malformed;
-  NearSender sender(stranger.ring());
+  ShmSender sender(stranger.ring());
   std::array<std::byte, 16> packet{std::byte{0xff}};
   const iovec part{packet.data(), packet.size()};
-  ASSERT_EQ(sender.put(&part, 1, packet.size()), NearSender::Put::Done);
+  ASSERT_EQ(sender.put(&part, 1, packet.size()), ShmSender::Put::Done);
   ASSERT_TRUE(comes_true([&] {
     (void)os::send_datagram(stranger.connection, {}, std::as_bytes(std::span("x", 1)), {});
     return b.packets().malformed > malformed;
@@ -596,11 +596,11 @@ TEST(RoceNear, GarbageInARingCutsItsPeerOffAndNobodyElse) {
   stranger.ring().slots[1].turn.store(1);
   (void)os::send_datagram(stranger.connection, {}, std::as_bytes(std::span("x", 1)), {});
   ASSERT_TRUE(comes_true([&] { return stranger.is_cut_off(); }));
-  EXPECT_EQ(b.counters().near.malformed, 1U);
+  EXPECT_EQ(b.counters().shm.malformed, 1U);
   meet(a, b.card());
 }
 
-TEST(RoceNear, GreetingsThatAreNoneAreRefused) {
+TEST(RoceShm, GreetingsThatAreNoneAreRefused) {
   Side a(local);
   ASSERT_TRUE(a.device);
   std::vector<std::unique_ptr<Stranger>> strangers;
@@ -609,7 +609,7 @@ TEST(RoceNear, GreetingsThatAreNoneAreRefused) {
     return *strangers.back();
   };
   add(size_t{4096}).send_hello();  // too small
-  add(sizeof(NearMemory), NearHello{}.version + 1).send_hello();
+  add(sizeof(ShmMemory), ShmHello{}.version + 1).send_hello();
   Stranger& elsewhere = add();
   elsewhere.hello.to = elsewhere.hello.source;
   elsewhere.send_hello();
@@ -621,16 +621,16 @@ TEST(RoceNear, GreetingsThatAreNoneAreRefused) {
   add().send_hello(pipe[0]);
   EXPECT_EQ(os::send_datagram(add().connection, {}, std::as_bytes(std::span("x", 1)), {}), 0);
   for (const auto& stranger : strangers) EXPECT_TRUE(comes_true([&] { return stranger->is_cut_off(); }));
-  EXPECT_EQ(a.counters().near.refused, strangers.size());
+  EXPECT_EQ(a.counters().shm.refused, strangers.size());
   ::close(pipe[0]);
   ::close(pipe[1]);
 }
 
-TEST(RoceNear, AnotherUserIsRefused) {
+TEST(RoceShm, AnotherUserIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   Side a(local), b(local);
   ASSERT_TRUE(a.device && b.device);
-  const std::string name = NearPort::name_of(a.device->gid(0));
+  const std::string name = ShmPort::name_of(a.device->gid(0));
   const pid_t child = ::fork();
   if (child == 0) {
     int error = 0;
@@ -644,7 +644,7 @@ TEST(RoceNear, AnotherUserIsRefused) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(a.counters().near.refused, 1U);
+  EXPECT_EQ(a.counters().shm.refused, 1U);
   join(a, b);
   meet(a, b.card());  // after a while it listens again
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Handshake, attaching and ending (run_housekeeping()); packets in and out.
-#include "link/roce/near.hpp"
+#include "link/roce/shm_port.hpp"
 
 #include <unistd.h>
 
@@ -33,14 +33,14 @@ bool is_datagram(std::span<const std::byte> headers) noexcept {
 
 }  // namespace
 
-size_t NearPort::GidHash::operator()(const Gid& gid) const noexcept {
+size_t ShmPort::GidHash::operator()(const Gid& gid) const noexcept {
   std::array<uint64_t, 2> halves;  // port and host are in either
   std::memcpy(halves.data(), gid.data(), sizeof halves);
   const uint64_t place = (halves[1] * 0x9e3779b97f4a7c15 ^ halves[0]) * 0x9e3779b97f4a7c15;
   return static_cast<size_t>(place ^ place >> 32);
 }
 
-std::string NearPort::name_of(const Gid& gid, uint32_t scope) {
+std::string ShmPort::name_of(const Gid& gid, uint32_t scope) {
   std::string name = "weft-roce/";
   for (const std::byte byte : gid) {
     std::array<char, 3> digits{};
@@ -51,7 +51,7 @@ std::string NearPort::name_of(const Gid& gid, uint32_t scope) {
   return name;
 }
 
-Result<void> NearPort::open(const os::SocketAddress& own, proto::PacketCapture* capture,
+Result<void> ShmPort::open(const os::SocketAddress& own, proto::PacketCapture* capture,
                             const packet::Audience& audience) {
   audience_ = audience;
   const auto gid = gid_with_port(own);
@@ -73,7 +73,7 @@ Result<void> NearPort::open(const os::SocketAddress& own, proto::PacketCapture* 
 
 // What waits in the queues of connections that nobody accepted goes with the listener, so that goes to the disposal,
 // too.
-void NearPort::close() noexcept {
+void ShmPort::close() noexcept {
   if (!listener_) return;
   const bool is_here = origin_.is_here();
   if (!is_here) disposal_.forget();
@@ -98,7 +98,7 @@ void NearPort::close() noexcept {
 
 // --- packets ---
 
-void NearPort::expect(const Gid& to, uint64_t now) noexcept {
+void ShmPort::expect(const Gid& to, uint64_t now) noexcept {
   if (!listener_ || !origin_.is_here()) return;
   if (const auto found = outbound_.find(to); found != outbound_.end()) {
     // Somebody may have the name by now, also after who had it.
@@ -116,14 +116,14 @@ void NearPort::expect(const Gid& to, uint64_t now) noexcept {
   }
 }
 
-NearPort::Outbound* NearPort::find_other(const Gid& to) noexcept {
+ShmPort::Outbound* ShmPort::find_other(const Gid& to) noexcept {
   const auto found = outbound_.find(to);
   if (found == outbound_.end()) return nullptr;
   last_ = found->second.get();
   return last_;
 }
 
-NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
+ShmPort::Outbound* ShmPort::want(const Gid& to) noexcept {
   if (outbound_.size() >= known_max || is_group(to) || !gid_with_port(address_of(to)) ||
       *gid_with_port(address_of(to)) != to || !listener_)
     return nullptr;
@@ -140,7 +140,7 @@ NearPort::Outbound* NearPort::want(const Gid& to) noexcept {
   }
 }
 
-NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp,
+ShmPort::Sent ShmPort::send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp,
                               uint32_t psns) noexcept {
   if (!origin_.is_here()) [[unlikely]]
     return Sent::NoWay;  // the rings are the parent's
@@ -167,17 +167,17 @@ NearPort::Sent NearPort::send(const Gid& to, const iovec* parts, size_t count, b
   return Sent::NoWay;
 }
 
-NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count, uint32_t psns) noexcept {
+ShmPort::Sent ShmPort::put(Outbound& out, const iovec* parts, size_t count, uint32_t psns) noexcept {
   size_t bytes = 0;
   for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
-  if (bytes > near_packet_bytes_max) return Sent::NoWay;
+  if (bytes > shm_packet_bytes_max) return Sent::NoWay;
   os::IpMarks marks;
   const bool is_marked = vector_ != nullptr && transport_of(parts[0]) == wire::roce::Transport::Datagram &&
                          (marks = marks_of(*vector_)) != os::IpMarks();
   switch (out.ring->put(parts, count, bytes, is_marked ? &marks : nullptr, psns)) {
-    case NearSender::Put::Done:
+    case ShmSender::Put::Done:
       break;
-    case NearSender::Put::Full: {
+    case ShmSender::Put::Full: {
       // Others wait meanwhile: for a receiver that takes nothing, not for long. Then it loses packets, as a full
       // socket does.
       const uint64_t now = os::monotonic_ns();
@@ -187,7 +187,7 @@ NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count, ui
       ++counters_.lost;
       return Sent::Taken;
     }
-    case NearSender::Put::Broken:
+    case ShmSender::Put::Broken:
       ++counters_.malformed;
       end(out, os::monotonic_ns());
       return Sent::Taken;
@@ -202,8 +202,8 @@ NearPort::Sent NearPort::put(Outbound& out, const iovec* parts, size_t count, ui
 }
 
 // As the port would have sent it.
-void NearPort::capture_sent(const Gid& to, const iovec* parts, size_t count) noexcept {
-  std::array<std::byte, near_packet_bytes_max + wire::roce::icrc_bytes> all;
+void ShmPort::capture_sent(const Gid& to, const iovec* parts, size_t count) noexcept {
+  std::array<std::byte, shm_packet_bytes_max + wire::roce::icrc_bytes> all;
   size_t bytes = 0;
   for (size_t i = 0; i < count; ++i) {
     if (parts[i].iov_len != 0) std::memcpy(all.data() + bytes, parts[i].iov_base, parts[i].iov_len);
@@ -216,17 +216,17 @@ void NearPort::capture_sent(const Gid& to, const iovec* parts, size_t count) noe
   capture_->record(own_.bytes(), there.bytes(), {all.data(), bytes + wire::roce::icrc_bytes});
 }
 
-bool NearPort::reaches(const Gid& to) const noexcept {
+bool ShmPort::reaches(const Gid& to) const noexcept {
   const auto found = outbound_.find(to);
   return found != outbound_.end() && found->second->ring.has_value();
 }
 
-bool NearPort::has_lost(const Gid& to) const noexcept {
+bool ShmPort::has_lost(const Gid& to) const noexcept {
   const auto found = outbound_.find(to);
   return found != outbound_.end() && found->second->has_ended;
 }
 
-int NearPort::take(Inbound& in, uint64_t now) noexcept {
+int ShmPort::take(Inbound& in, uint64_t now) noexcept {
   const int packets =
       in.ring->take(burst, [&](std::span<const std::byte> bytes, std::span<const std::byte> headers) {
         on_packet(in, bytes, headers, now);
@@ -239,7 +239,7 @@ int NearPort::take(Inbound& in, uint64_t now) noexcept {
   return 0;
 }
 
-void NearPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
+void ShmPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
                          std::span<const std::byte> headers, uint64_t now) noexcept {
   ++counters_.received;
   proto::roce::Arrival arrival;
@@ -254,7 +254,7 @@ void NearPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
     arrival.grh = grh;
   }
   if (capture_ != nullptr) [[unlikely]] {
-    std::array<std::byte, near_packet_bytes_max + wire::roce::icrc_bytes> all;
+    std::array<std::byte, shm_packet_bytes_max + wire::roce::icrc_bytes> all;
     std::memcpy(all.data(), bytes.data(), bytes.size());
     const Headers made = headers_between(in.address, own_, bytes.size() + wire::roce::icrc_bytes);
     const iovec part{all.data(), bytes.size()};
@@ -268,15 +268,15 @@ void NearPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
 
 // While the program polls, nobody sleeps: senders need not fence, and the first sleep after that fences for both sides. From then
 // on they do, so that a thread that sleeps and wakes all the time pays nothing for them.
-void NearPort::relax() noexcept {
+void ShmPort::relax() noexcept {
   if (!fences_ || is_relaxed_) return;
   is_relaxed_ = true;
   for (const auto& in : inbound_)
     if (in->ring) in->ring->set_fences_for_both(in->is_registered);
 }
 
-// Between setting `asleep` and the last look, see NearSender::must_wake(). False: what senders did may not be seen yet.
-bool NearPort::fence_all() noexcept {
+// Between setting `asleep` and the last look, see ShmSender::must_wake(). False: what senders did may not be seen yet.
+bool ShmPort::fence_all() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!is_relaxed_) return true;
   is_relaxed_ = false;
@@ -287,7 +287,7 @@ bool NearPort::fence_all() noexcept {
   return false;
 }
 
-bool NearPort::arm() noexcept {
+bool ShmPort::arm() noexcept {
   is_armed_ = true;
   for (const auto& in : inbound_)
     if (in->ring) in->ring->set_asleep(true);
@@ -295,7 +295,7 @@ bool NearPort::arm() noexcept {
          std::ranges::all_of(inbound_, [](const auto& in) { return !in->ring || in->ring->is_empty(); });
 }
 
-void NearPort::disarm() noexcept {
+void ShmPort::disarm() noexcept {
   is_armed_ = false;
   for (const auto& in : inbound_)
     if (in->ring) in->ring->set_asleep(false);
@@ -303,7 +303,7 @@ void NearPort::disarm() noexcept {
 
 // --- handshakes and ends ---
 
-void NearPort::run_housekeeping(uint64_t now) noexcept {
+void ShmPort::run_housekeeping(uint64_t now) noexcept {
   if (!listener_ || !origin_.is_here()) return;
   housekeeping_at_ = now + housekeeping_ns;
   due_at_ = UINT64_MAX;
@@ -335,13 +335,13 @@ void NearPort::run_housekeeping(uint64_t now) noexcept {
   if (held_until_ != 0) due_at_ = std::min(due_at_, held_until_);
 }
 
-bool NearPort::may_receive() noexcept { return !disposal_.busy(); }
+bool ShmPort::may_receive() noexcept { return !disposal_.busy(); }
 
-void NearPort::hold(uint64_t until) noexcept {
+void ShmPort::hold(uint64_t until) noexcept {
   if (set_.change(listener_.get(), &listener_tag_, os::watch_errors)) held_until_ = until;
 }
 
-void NearPort::close_later(os::Fd connection) noexcept {
+void ShmPort::close_later(os::Fd connection) noexcept {
   if (!connection) return;
   set_.remove(connection.get());
   try {
@@ -350,7 +350,7 @@ void NearPort::close_later(os::Fd connection) noexcept {
   }
 }
 
-void NearPort::on_ready(Watched& watched, uint64_t now) {
+void ShmPort::on_ready(Watched& watched, uint64_t now) {
   switch (watched.kind) {
     case Watched::Kind::Listener:
       return accept(now);
@@ -361,7 +361,7 @@ void NearPort::on_ready(Watched& watched, uint64_t now) {
   }
 }
 
-void NearPort::send_hello_wanted(uint64_t now) {
+void ShmPort::send_hello_wanted(uint64_t now) {
   has_wanted_ = false;
   const auto standing =
       std::ranges::count_if(outbound_, [](const auto& pair) { return bool(pair.second->ring); });
@@ -382,7 +382,7 @@ void NearPort::send_hello_wanted(uint64_t now) {
 }
 
 // Peers that were not there: who is still sent to is tried again, the others are forgotten.
-void NearPort::ask_again(uint64_t now) noexcept {
+void ShmPort::ask_again(uint64_t now) noexcept {
   ask_again_at_ = now + ask_again_ns;
   std::erase_if(outbound_, [&](const auto& pair) {
     Outbound& out = *pair.second;
@@ -398,7 +398,7 @@ void NearPort::ask_again(uint64_t now) noexcept {
   });
 }
 
-void NearPort::send_hello(Outbound& out, uint64_t now) {
+void ShmPort::send_hello(Outbound& out, uint64_t now) {
   out.state = State::Absent;
   out.is_asked_for = false;
   out.again_at = now + again_ns;
@@ -417,11 +417,11 @@ void NearPort::send_hello(Outbound& out, uint64_t now) {
     ++counters_.refused;
     return close_later(std::move(connection));
   }
-  auto file = os::create_memory("weft-roce", sizeof(NearMemory));
+  auto file = os::create_memory("weft-roce", sizeof(ShmMemory));
   if (!file) return close_later(std::move(connection));
-  auto memory = os::map_memory(*file, 0, sizeof(NearMemory));
-  if (!memory || !os::have_pages(*memory, sizeof(NearMemory))) return close_later(std::move(connection));
-  NearHello hello;
+  auto memory = os::map_memory(*file, 0, sizeof(ShmMemory));
+  if (!memory || !os::have_pages(*memory, sizeof(ShmMemory))) return close_later(std::move(connection));
+  ShmHello hello;
   hello.source = own_gid_;
   hello.to = out.to;
   hello.is_registered = fences_ ? 1 : 0;
@@ -432,13 +432,13 @@ void NearPort::send_hello(Outbound& out, uint64_t now) {
     return close_later(std::move(connection));
   out.connection = std::move(connection);
   out.memory = std::move(*memory);
-  out.ring.emplace(*out.memory.as<NearMemory>(), fences_);
+  out.ring.emplace(*out.memory.as<ShmMemory>(), fences_);
   out.has_ended = false;
   out.full_since = 0;
   out.state = State::HelloSent;
 }
 
-void NearPort::end(Outbound& out, uint64_t now) noexcept {
+void ShmPort::end(Outbound& out, uint64_t now) noexcept {
   out.has_ended = true;
   out.ring.reset();
   out.memory = os::Mapping();
@@ -448,7 +448,7 @@ void NearPort::end(Outbound& out, uint64_t now) noexcept {
   close_later(std::move(out.connection));
 }
 
-void NearPort::accept(uint64_t now) {
+void ShmPort::accept(uint64_t now) {
   for (int i = 0; i < 16; ++i) {
     if (!may_receive()) return hold(now + disposal_ns);
     os::Fd connection = os::accept_connection(listener_);
@@ -473,9 +473,9 @@ void NearPort::accept(uint64_t now) {
 }
 
 // The handshake, or bytes that woke us. Nothing is received that may bring descriptors but the handshake.
-void NearPort::read(Inbound& in, uint64_t now) {
+void ShmPort::read(Inbound& in, uint64_t now) {
   for (int i = 0; i < 64; ++i) {
-    NearHello hello;
+    ShmHello hello;
     os::Sender sender;
     const int got = os::peek_datagram(in.connection, std::as_writable_bytes(std::span(&hello, 1)), sender);
     if (got == 0) break;
@@ -498,7 +498,7 @@ void NearPort::read(Inbound& in, uint64_t now) {
 }
 
 // Once: such a peer has UDP, which is slower, and nothing else shows why. `code` is an errno; 0: the file did not arrive.
-void NearPort::note_not_passed(int code) noexcept try {
+void ShmPort::note_not_passed(int code) noexcept try {
   if (audience_.note == nullptr || std::exchange(has_noted_, true)) return;
   const std::string why =
       code != 0 ? os::with_remedy(code)
@@ -509,8 +509,8 @@ void NearPort::note_not_passed(int code) noexcept try {
 } catch (...) {  // no memory for the line
 }
 
-bool NearPort::attach(Inbound& in, uint64_t) {
-  NearHello hello;
+bool ShmPort::attach(Inbound& in, uint64_t) {
+  ShmHello hello;
   os::Datagram datagram;
   if (os::receive_datagram(in.connection, std::as_writable_bytes(std::span(&hello, 1)), datagram,
                            disposal_) <= 0)
@@ -519,19 +519,19 @@ bool NearPort::attach(Inbound& in, uint64_t) {
   if (!file && datagram.cut) note_not_passed(datagram.lack);
   for (os::Fd& fd : datagram.fds)
     if (fd && (&fd != &file || !os::is_memory(fd))) disposal_.close(os::Fd(fd.release()));
-  if (!file || datagram.bytes != sizeof hello || hello.magic != NearHello{}.magic ||
-      hello.version != NearHello{}.version || hello.bytes != sizeof(NearMemory) || hello.to != own_gid_)
+  if (!file || datagram.bytes != sizeof hello || hello.magic != ShmHello{}.magic ||
+      hello.version != ShmHello{}.version || hello.bytes != sizeof(ShmMemory) || hello.to != own_gid_)
     return false;
   const os::SocketAddress address = address_of(hello.source);
   if (const auto gid = gid_with_port(address); !gid || *gid != hello.source) return false;
-  if (!os::memory_is_sound(file, ::geteuid()) || os::memory_size(file) < sizeof(NearMemory)) return false;
-  auto memory = os::map_memory(file, 0, sizeof(NearMemory));
-  if (!memory || !os::have_pages(*memory, sizeof(NearMemory))) return false;
+  if (!os::memory_is_sound(file, ::geteuid()) || os::memory_size(file) < sizeof(ShmMemory)) return false;
+  auto memory = os::map_memory(file, 0, sizeof(ShmMemory));
+  if (!memory || !os::have_pages(*memory, sizeof(ShmMemory))) return false;
   in.address = address;
   in.source = hello.source;
   in.alias = standard_gid(address);
   in.memory = std::move(*memory);
-  in.ring.emplace(*in.memory.as<NearMemory>());
+  in.ring.emplace(*in.memory.as<ShmMemory>());
   in.ring->set_asleep(is_armed_);
   in.is_registered = hello.is_registered == 1;
   in.ring->attach(is_relaxed_ && in.is_registered, capture_ == nullptr);
@@ -539,8 +539,8 @@ bool NearPort::attach(Inbound& in, uint64_t) {
 }
 
 // What the peer had put in before its end has been sent.
-void NearPort::end(Inbound& in, uint64_t now) noexcept {
-  for (size_t i = 0; i < near_slots && in.ring && !in.ring->is_empty(); i += burst) (void)take(in, now);
+void ShmPort::end(Inbound& in, uint64_t now) noexcept {
+  for (size_t i = 0; i < shm_slots && in.ring && !in.ring->is_empty(); i += burst) (void)take(in, now);
   close_later(std::move(in.connection));
   std::erase_if(inbound_, [&](const auto& one) { return one.get() == &in; });
 }

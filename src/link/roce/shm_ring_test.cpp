@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The ring alone: order, room, sleep, and whatever the other side may write into it.
-#include "link/roce/near_ring.hpp"
+#include "link/roce/shm_ring.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -18,24 +18,24 @@ namespace weft::link::roce {
 namespace {
 
 struct Ring {
-  std::unique_ptr<NearMemory> memory = std::make_unique<NearMemory>();
-  NearSender sender{*memory};
-  NearReceiver receiver{*memory};
+  std::unique_ptr<ShmMemory> memory = std::make_unique<ShmMemory>();
+  ShmSender sender{*memory};
+  ShmReceiver receiver{*memory};
 
-  NearSender::Put put(uint8_t value, size_t bytes) {
+  ShmSender::Put put(uint8_t value, size_t bytes) {
     std::vector<uint8_t> packet(bytes, value);
     const iovec parts[] = {{packet.data(), 12}, {nullptr, 0}, {packet.data() + 12, bytes - 12}};
     return sender.put(parts, 3, bytes);
   }
 };
 
-TEST(RoceNearRing, PacketsComeInOrderManyTimesAround) {
+TEST(RoceShmRing, PacketsComeInOrderManyTimesAround) {
   Ring ring;
   uint8_t expected = 0;
   size_t bytes = 12;
   for (int round = 0; round < 1000; ++round) {
     for (uint8_t i = 0; i < 7; ++i)
-      ASSERT_EQ(ring.put(static_cast<uint8_t>(expected + i), bytes), NearSender::Put::Done);
+      ASSERT_EQ(ring.put(static_cast<uint8_t>(expected + i), bytes), ShmSender::Put::Done);
     EXPECT_EQ(ring.receiver.take(3, [](auto...) {}), 3);
     expected += 3;
     const int rest = ring.receiver.take(100, [&](auto packet, auto headers) {
@@ -46,23 +46,23 @@ TEST(RoceNearRing, PacketsComeInOrderManyTimesAround) {
       ++expected;
     });
     EXPECT_EQ(rest, 4);
-    bytes = bytes % near_packet_bytes_max + 4;
-    if (bytes < 12 || bytes > near_packet_bytes_max) bytes = near_packet_bytes_max;
+    bytes = bytes % shm_packet_bytes_max + 4;
+    if (bytes < 12 || bytes > shm_packet_bytes_max) bytes = shm_packet_bytes_max;
   }
   EXPECT_TRUE(ring.receiver.is_empty());
 }
 
-TEST(RoceNearRing, MarksComeWithTheirPacket) {
+TEST(RoceShmRing, MarksComeWithTheirPacket) {
   Ring ring;
   os::IpMarks marks;
   marks.traffic_class = 0x68;
   marks.hops = 7;
   marks.flow_label = 0x12345;
-  std::array<std::byte, near_packet_bytes_max> bytes{};
-  for (const size_t size : {size_t{12}, size_t{100}, near_packet_bytes_max}) {
+  std::array<std::byte, shm_packet_bytes_max> bytes{};
+  for (const size_t size : {size_t{12}, size_t{100}, shm_packet_bytes_max}) {
     const iovec part{bytes.data(), size};
-    ASSERT_EQ(ring.sender.put(&part, 1, size, &marks), NearSender::Put::Done);
-    ASSERT_EQ(ring.put(1, size), NearSender::Put::Done);
+    ASSERT_EQ(ring.sender.put(&part, 1, size, &marks), ShmSender::Put::Done);
+    ASSERT_EQ(ring.put(1, size), ShmSender::Put::Done);
     std::vector<os::IpMarks> got;
     EXPECT_EQ(ring.receiver.take(100,
                                  [&](auto packet, auto) {
@@ -72,21 +72,21 @@ TEST(RoceNearRing, MarksComeWithTheirPacket) {
               2);
     ASSERT_EQ(got.size(), 2U);
     // The longest packet leaves no room for them.
-    EXPECT_EQ(got[0], size == near_packet_bytes_max ? os::IpMarks() : marks);
+    EXPECT_EQ(got[0], size == shm_packet_bytes_max ? os::IpMarks() : marks);
     EXPECT_EQ(got[1], os::IpMarks());
   }
 }
 
-TEST(RoceNearRing, HowManyPacketsOneStandsForComesWithIt) {
+TEST(RoceShmRing, HowManyPacketsOneStandsForComesWithIt) {
   Ring ring;
   os::IpMarks marks;
   marks.hops = 7;
   std::array<std::byte, 64> bytes{};
   const iovec part{bytes.data(), bytes.size()};
-  for (const uint32_t psns : {1U, 2U, near_psns_max}) {
+  for (const uint32_t psns : {1U, 2U, shm_psns_max}) {
     for (const bool is_marked : {false, true}) {
       ASSERT_EQ(ring.sender.put(&part, 1, bytes.size(), is_marked ? &marks : nullptr, psns),
-                NearSender::Put::Done);
+                ShmSender::Put::Done);
       EXPECT_EQ(ring.receiver.take(1,
                                    [&](auto packet, auto) {
                                      EXPECT_EQ(packet.size(), bytes.size());
@@ -98,16 +98,16 @@ TEST(RoceNearRing, HowManyPacketsOneStandsForComesWithIt) {
   }
 }
 
-TEST(RoceNearRing, AFullOneHasRoomAgainWhenSomethingWasTaken) {
+TEST(RoceShmRing, AFullOneHasRoomAgainWhenSomethingWasTaken) {
   Ring ring;
-  for (size_t i = 0; i < near_slots; ++i) ASSERT_EQ(ring.put(1, 16), NearSender::Put::Done);
-  EXPECT_EQ(ring.put(1, 16), NearSender::Put::Full);
+  for (size_t i = 0; i < shm_slots; ++i) ASSERT_EQ(ring.put(1, 16), ShmSender::Put::Done);
+  EXPECT_EQ(ring.put(1, 16), ShmSender::Put::Full);
   EXPECT_EQ(ring.receiver.take(1, [](auto...) {}), 1);
-  EXPECT_EQ(ring.put(1, 16), NearSender::Put::Done);
-  EXPECT_EQ(ring.put(1, 16), NearSender::Put::Full);
+  EXPECT_EQ(ring.put(1, 16), ShmSender::Put::Done);
+  EXPECT_EQ(ring.put(1, 16), ShmSender::Put::Full);
 }
 
-TEST(RoceNearRing, ASleeperIsWokenOnce) {
+TEST(RoceShmRing, ASleeperIsWokenOnce) {
   Ring ring;
   (void)ring.put(1, 16);
   EXPECT_FALSE(ring.sender.must_wake());
@@ -118,11 +118,11 @@ TEST(RoceNearRing, ASleeperIsWokenOnce) {
 }
 
 // The receiver sleeps whenever it is empty, and the sender has no fence of its own. One wake-up that is lost ends it.
-TEST(RoceNearRing, ASleeperThatFencesForBothMissesNothing) {
+TEST(RoceShmRing, ASleeperThatFencesForBothMissesNothing) {
   if (!os::register_for_fence() || !os::fence_registered_processes()) GTEST_SKIP() << "no membarrier(2)";
-  auto memory = std::make_unique<NearMemory>();
-  NearSender sender(*memory, true);
-  NearReceiver receiver(*memory);
+  auto memory = std::make_unique<ShmMemory>();
+  ShmSender sender(*memory, true);
+  ShmReceiver receiver(*memory);
   receiver.attach(true);
   auto event = os::Event::create();
   ASSERT_TRUE(event);
@@ -131,7 +131,7 @@ TEST(RoceNearRing, ASleeperThatFencesForBothMissesNothing) {
     std::array<std::byte, 16> packet{};
     const iovec part{packet.data(), packet.size()};
     for (int i = 0; i < packets;) {
-      if (sender.put(&part, 1, packet.size()) != NearSender::Put::Done) {
+      if (sender.put(&part, 1, packet.size()) != ShmSender::Put::Done) {
         std::this_thread::yield();
         continue;
       }
@@ -158,18 +158,18 @@ TEST(RoceNearRing, ASleeperThatFencesForBothMissesNothing) {
   sends.join();
 }
 
-TEST(RoceNearRing, AReceiverThatClaimsMoreThanWasSentIsNoReceiver) {
-  for (const uint64_t head : {uint64_t{near_slots + 1}, UINT64_MAX}) {
+TEST(RoceShmRing, AReceiverThatClaimsMoreThanWasSentIsNoReceiver) {
+  for (const uint64_t head : {uint64_t{shm_slots + 1}, UINT64_MAX}) {
     Ring ring;
-    for (size_t i = 0; i < near_slots; ++i) (void)ring.put(1, 16);
+    for (size_t i = 0; i < shm_slots; ++i) (void)ring.put(1, 16);
     ring.memory->head.store(head);
-    EXPECT_EQ(ring.put(1, 16), NearSender::Put::Broken);
+    EXPECT_EQ(ring.put(1, 16), ShmSender::Put::Broken);
   }
 }
 
-TEST(RoceNearRing, LengthsThatNoPacketHasEndIt) {
-  for (const uint32_t bytes : {0U, 11U, static_cast<uint32_t>(near_packet_bytes_max) + 1, UINT32_MAX,
-                               4U << near_psns_at, 16U | 17U << near_psns_at, 16U | 1U << 21}) {
+TEST(RoceShmRing, LengthsThatNoPacketHasEndIt) {
+  for (const uint32_t bytes : {0U, 11U, static_cast<uint32_t>(shm_packet_bytes_max) + 1, UINT32_MAX,
+                               4U << shm_psns_at, 16U | 17U << shm_psns_at, 16U | 1U << 21}) {
     Ring ring;
     (void)ring.put(1, 16);
     ring.memory->slots[0].bytes.store(bytes);
@@ -177,32 +177,32 @@ TEST(RoceNearRing, LengthsThatNoPacketHasEndIt) {
   }
 }
 
-TEST(RoceNearRing, GarbageIsNeverReadBeyondItsSlot) {
+TEST(RoceShmRing, GarbageIsNeverReadBeyondItsSlot) {
   std::minstd_rand random(7);
   Ring ring;
   auto* const bytes = reinterpret_cast<std::byte*>(ring.memory.get());
   for (int round = 0; round < 200; ++round) {
     // All of it, or a few places; and turns that the receiver waits for among it.
-    const size_t writes = round % 2 == 0 ? sizeof(NearMemory) / 16 : 100;
+    const size_t writes = round % 2 == 0 ? sizeof(ShmMemory) / 16 : 100;
     for (size_t i = 0; i < writes; ++i)
-      bytes[random() % sizeof(NearMemory)] = static_cast<std::byte>(random());
-    NearReceiver receiver(*ring.memory);
-    for (NearSlot& slot : ring.memory->slots)
+      bytes[random() % sizeof(ShmMemory)] = static_cast<std::byte>(random());
+    ShmReceiver receiver(*ring.memory);
+    for (ShmSlot& slot : ring.memory->slots)
       if (random() % 4 != 0) {
         slot.turn.store(1);
         slot.bytes.store(
-            static_cast<uint32_t>(random() % (near_packet_bytes_max + near_packet_bytes_max / 64)));
+            static_cast<uint32_t>(random() % (shm_packet_bytes_max + shm_packet_bytes_max / 64)));
       }
     const int taken =
         receiver.take(1000, [&](std::span<const std::byte> packet, std::span<const std::byte> headers) {
           ASSERT_GE(packet.data(), bytes);
-          ASSERT_LE(packet.data() + packet.size(), bytes + sizeof(NearMemory));
+          ASSERT_LE(packet.data() + packet.size(), bytes + sizeof(ShmMemory));
           ASSERT_LE(headers.size(), packet.size());
           wire::roce::Packet parsed;
           if (!wire::roce::parse(headers, packet, parsed)) return;
           ASSERT_LE(parsed.payload.data() + parsed.payload.size(), packet.data() + packet.size());
         });
-    EXPECT_LE(taken, static_cast<int>(near_slots));
+    EXPECT_LE(taken, static_cast<int>(shm_slots));
   }
 }
 
