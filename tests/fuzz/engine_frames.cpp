@@ -62,11 +62,11 @@ class Session {
     engine_->add_queue(&tx_cq_);
     engine_->add_queue(&rx_cq_);
     tx_.cq = &tx_cq_;
-    tx_.settle();
+    tx_.apply_bindings();
     for (RxContext* context : {rx_.get(), other_rx_.get()}) {
       context->cq = &rx_cq_;
       context->unexpected_bytes_max = limits.unexpected_bytes;
-      context->settle();
+      context->apply_bindings();
     }
     engine_->set_receive_context(0, rx_.get());
     engine_->set_receive_context(2, other_rx_.get());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// A hostile other end of a connected endpoint: MessageLink gets messages of any content and must not fall over, nor take frames from somebody who has not greeted.
+// A hostile other end of a connected endpoint: MessageLink gets messages of any content and must not fall over, nor take frames before its Hello.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -58,10 +58,10 @@ class Hostile {
     engine_->set_address_vector(&av_);
     engine_->add_queue(&cq_);
     tx_.cq = &cq_;
-    tx_.settle();
+    tx_.apply_bindings();
     rx_.cq = &cq_;
     rx_.unexpected_bytes_max = limits.unexpected_bytes;
-    rx_.settle();
+    rx_.apply_bindings();
     engine_->set_receive_context(0, &rx_);
     victim_ = engine_->link().address();
     // Its file, as any peer gets it.

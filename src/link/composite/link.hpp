@@ -453,7 +453,7 @@ class Link : public proto::LinkBase,
     if constexpr (BothHaveSleep<N, F>) return static_cast<bool>(both_.add(local_.wait_fd()));
     return true;
   }
-  PeerBase* find(const Name& name, const Parts& parts, bool greets) const;
+  PeerBase* find(const Name& name, const Parts& parts, bool is_hello) const;
   Path choose(const Parts& parts) const noexcept;
   PeerBase* appears(std::span<const std::byte> name, Path path);
   PeerBase* make(const Name& name, Path path);

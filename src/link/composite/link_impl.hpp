@@ -83,10 +83,10 @@ void Link<N, F, Names>::disarm() noexcept requires BothHaveSleep<N, F> {
   remote_heard_ = arch::ticks();
 }
 
-// A program may name a peer by its network address alone; who greets us names itself in full. Both mean one peer, whichever came first.
+// A program may name a peer by its network address alone; a Hello has the full name. Both mean one peer, whichever came first.
 template <class N, class F, class Names>
 typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, const Parts& parts,
-                                                              bool greets) const {
+                                                              bool is_hello) const {
   if (PeerBase* known = peers_.find(Table::name_of(name)); known != nullptr) return known;
   Parts other = parts;
   Name bare{};
@@ -98,7 +98,7 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, 
   }
   // Anybody may call himself by a network address; one who shares memory with us would have named himself in full.
   if constexpr (proto::TakesAlias<Remote>)
-    if (greets) return nullptr;
+    if (is_hello) return nullptr;
   for (const auto& [key, peer] : peers_) {
     if (!Names::split(std::as_bytes(std::span(key)), other)) continue;
     const auto ours = parts.remote_address();

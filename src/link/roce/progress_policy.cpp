@@ -22,7 +22,7 @@ void ProgressPolicy::limit_sleep(Sleep& sleep, uint64_t now, bool has_unsent, bo
 
 void ProgressPolicy::falls_asleep(Sleep& sleep, uint64_t now, const Armed& armed) noexcept {
   if (!sleep.is_aside) {
-    sleep.until = std::min(sleep.until, armed.near_due);
+    sleep.until = std::min(sleep.until, armed.shm_due);
     if (!armed.may_sleep) sleep.until = armed.has_packets ? 0 : std::min(sleep.until, now + no_room_ns);
   }
   is_armed_ = !sleep.is_aside;

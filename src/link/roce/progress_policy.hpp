@@ -305,7 +305,7 @@ class ProgressPolicy {
   struct Armed {
     bool may_sleep = true;     // false: something is there now, or a socket cannot be slept on
     bool has_packets = false;  // in shared memory. Then
-    uint64_t near_due = UINT64_MAX;
+    uint64_t shm_due = UINT64_MAX;
   };
   void falls_asleep(Sleep& sleep, uint64_t now, const Armed& armed) noexcept;
   void woke() noexcept {
@@ -423,7 +423,7 @@ class ProgressPolicy {
       plan.limit_ns = due > now ? due - now : 0;
       due = otherwise;
     }
-    plan.wakes_thread = std::min(due, armed.near_due) < timers_.get<Timer::ThreadWakes>();
+    plan.wakes_thread = std::min(due, armed.shm_due) < timers_.get<Timer::ThreadWakes>();
     if (armed.has_packets) plan.limit_ns = 0;
     else if (!armed.may_sleep || has_unsent) plan.limit_ns = std::min(plan.limit_ns, no_room_ns);
     return plan;

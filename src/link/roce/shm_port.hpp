@@ -4,7 +4,7 @@
 //
 // A ring has one direction. Who has packets for a GID makes it and connects to the Unix socket that is named after the
 // GID; the connection brings the memory, wakes a receiver that sleeps, and tells of the end of either side. send()
-// makes no system call but that for a sleeper; what greets is run_housekeeping().
+// makes no system call but that for a sleeper; Hellos are sent by run_housekeeping().
 #pragma once
 
 #include <sys/uio.h>
@@ -105,7 +105,7 @@ class ShmPort {
     return false;
   }
   bool reaches(const Gid& to) const noexcept;  // packets to it go into a ring
-  // Greets that GID now, before the first packet of a queue pair to it, unless it was there before.
+  // Sends that GID a Hello now, before the first packet of a queue pair to it, unless it was there before.
   void expect(const Gid& to, uint64_t now) noexcept;
   bool has_lost(const Gid& to) const noexcept;  // its end has ended the ring to it
   bool has_rings() const noexcept { return !inbound_.empty(); }

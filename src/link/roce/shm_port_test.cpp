@@ -223,7 +223,7 @@ TEST(RoceShm, ARingDoesNotOvertakeWhatWaitsForUdp) {
     ASSERT_EQ(a.device->adapter().post_send(*a.qp, q, os::monotonic_ns()), 0);
   };
   a.write(b, 64);
-  poll(a, 10);  // greets
+  poll(a, 10);  // sends a Hello
   post();
   poll(b, 10);  // takes the ring
   post();
@@ -541,7 +541,7 @@ TEST(RoceShm, AThreadSleepsWhileThereAreNoDescriptors) {
   ::waitpid(child, nullptr, 0);
 }
 
-// Greets as a device does, by hand.
+// Sends a Hello as a device does, by hand.
 struct Stranger {
   explicit Stranger(const Side& to, size_t bytes = sizeof(ShmMemory),
                     uint32_t version = ShmHello{}.version) {

@@ -370,7 +370,7 @@ void Handshakes::read_handshake(const Note& note, os::Fd& file, os::Fd& liveness
 }
 
 // The descriptors of a handshake of our user did not arrive: both are opened by the number of the process, which the kernel vouches for. The pidfd comes
-// first and its process has not exited afterwards, so the file was of that process; the nonce shows that the file is of the endpoint that greets.
+// first and its process has not exited afterwards, so the file was of that process; the nonce shows that the file is of the endpoint that sent the Hello.
 void Handshakes::take_without_descriptors(const Note& note, int32_t pid) noexcept {
   errno = 0;
   os::Fd liveness = pid > 0 ? os::open_process(pid) : os::Fd{};
@@ -388,12 +388,12 @@ void Handshakes::take_without_descriptors(const Note& note, int32_t pid) noexcep
   }
 }
 
-// What another user sent, bytes only. Whoever greets learns that it is no use. A refusal counts only from whom we greet: it has our nonce.
+// What another user sent, bytes only. Who sent a Hello learns that it is no use. A refusal counts only from a peer that has ours, and with it our nonce.
 void Handshakes::turn_away(const Note& note, uid_t uid) noexcept {
   if (note.kind == NoteKind::Refusal) {
-    Peer* const greeted = peers_.find(text_of(note.address));
-    if (greeted == nullptr || greeted->remote != nullptr || note.nonce != nonce_) return;
-    refuse(*greeted);
+    Peer* const asked = peers_.find(text_of(note.address));
+    if (asked == nullptr || asked->remote != nullptr || note.nonce != nonce_) return;
+    refuse(*asked);
     return;
   }
   if (note.kind != NoteKind::Hello && note.kind != NoteKind::Reply) return;

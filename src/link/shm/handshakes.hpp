@@ -36,7 +36,7 @@
 namespace weft::link::shm {
 
 // The owner of the peers.
-class GreeterHost {
+class HandshakeHost {
  public:
   // Throws std::bad_alloc: before a peer is made, so that putting it on a list never does.
   virtual void make_room() = 0;
@@ -46,7 +46,7 @@ class GreeterHost {
   virtual void replace(Peer& peer) noexcept = 0;
 
  protected:
-  ~GreeterHost() = default;
+  ~HandshakeHost() = default;
 };
 
 class Handshakes {
@@ -58,7 +58,7 @@ class Handshakes {
 
   Handshakes(const Owner& owner, MemoryFile& file, PeerTable& peers, PeerList& dying, ActivePeers& active,
           Doorbells& doorbells, LookSchedule& looks, os::PollSet& epoll, CopyPaths& paths, Warnings& warnings,
-          const InfoLines& note, GreeterHost& host) noexcept
+          const InfoLines& note, HandshakeHost& host) noexcept
       : owner_(owner),
         file_(file),
         peers_(peers),
@@ -163,7 +163,7 @@ class Handshakes {
   CopyPaths& paths_;
   Warnings& warnings_;
   const InfoLines& note_;
-  GreeterHost& host_;
+  HandshakeHost& host_;
   os::Fd socket_;
   os::Liveness liveness_;
   os::Disposal disposal_;  // of descriptors that came

@@ -345,7 +345,7 @@ class Link : public proto::LinkBase {
   uint64_t probe_word_ = 0;                  // what peers read to see that this process is still this program
   Owner owner_;
   // What the handshakes asks of the owner of the peers.
-  class Host final : public GreeterHost {
+  class Host final : public HandshakeHost {
    public:
     explicit Host(Link& link) noexcept : link_(link) {}
     void make_room() override { link_.make_room(); }

@@ -102,7 +102,7 @@ TEST_P(Meeting, ADeathIsSeenWhereDescriptorsAreNotPassed) {
   EXPECT_EQ(node.lost.front().why, core::ProviderError::PeerDied);
 }
 
-// --- who greets without descriptors, and what the note says is not so ---
+// --- a Hello without descriptors, and what the note says is not so ---
 
 constexpr uint64_t nonce = 7;
 
@@ -149,7 +149,7 @@ struct Stranger {
   }
 };
 
-TEST(ShmNotPassed, AGreetingIsBelievedOnlyWithTheMemoryOfItsNonce) {
+TEST(ShmNotPassed, AHelloIsBelievedOnlyWithTheMemoryOfItsNonce) {
   Node node;
   Stranger stranger;
   ASSERT_TRUE(stranger.socket && stranger.file);

@@ -24,7 +24,7 @@ namespace weft::link::shm {
 enum class PeerState : uint8_t {
   New,      // no hello was sent to it
   HelloSent,  // one was, and there is no answer
-  Known,    // it has answered, or has greeted us
+  Known,    // it has answered, or sent a Hello
   Lost,     // it is no peer any more
 };
 

@@ -83,10 +83,10 @@ void Handshakes::misses_descriptors_of(const Note& note, int32_t pid, int code) 
   tell_shortage(note.address, note.nonce, NoteKind::NotPassed);
 }
 
-// From a process of our user that we have greeted: it has our nonce.
+// From a process of our user that we have asked: it has our nonce.
 void Handshakes::take_shortage(const Note& note, int32_t pid) noexcept {
-  Peer* const greeted = peers_.find(text_of(note.address));
-  if (greeted == nullptr || note.nonce != nonce_) return;
+  Peer* const asked = peers_.find(text_of(note.address));
+  if (asked == nullptr || note.nonce != nonce_) return;
   const std::string_view name = text_of(note.address);
   const bool not_passed = note.kind == NoteKind::NotPassed;
   warnings_.once(
@@ -96,8 +96,8 @@ void Handshakes::take_shortage(const Note& note, int32_t pid) noexcept {
                         "security module does not pass them (SCM_RIGHTS), and it cannot open them in /proc"
                       : "lacks descriptors or memory to meet this process; its log says which")
           .get());
-  note_shortage(*greeted, true);
-  greeted->shortage.not_passed = not_passed;
+  note_shortage(*asked, true);
+  asked->shortage.not_passed = not_passed;
 }
 
 // Once, at level info: it works, but what a process sent before it exited is lost if its handshake had not been read.

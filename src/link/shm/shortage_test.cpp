@@ -300,7 +300,7 @@ TEST(ShmShortage, ALookWithTooFewDescriptorsInstallsNone) {
 }
 
 // Where such a handshake arrives nothing is short, and the warning does not say so.
-TEST(ShmShortage, AGreetingWithoutDescriptorsIsAnsweredWithTheReason) {
+TEST(ShmShortage, AHelloWithoutDescriptorsIsAnsweredWithTheReason) {
   Node node;
   Warned warned;
   node.link.set_warning(&Warned::take, &warned);

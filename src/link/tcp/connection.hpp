@@ -135,7 +135,7 @@ class Connection : public proto::LinkBase {
  private:
   enum class Stage : uint8_t {
     Idle,
-    Connecting,  // connecting, or greeted and not answered
+    Connecting,  // connecting, or our Hello is not answered
     Open,
     Shut,  // we have said good-bye, and wait for the other side to leave
     Over,

@@ -37,7 +37,7 @@ inline constexpr size_t frame_bytes_max = (size_t{1} << 18) + 64;
 
 enum class PeerStage : uint8_t {
   Waiting,     // for its turn to be connected to, now or again
-  Connecting,  // connecting, or greeted and not answered
+  Connecting,  // connecting, or our Hello is not answered
   Open,
 };
 
