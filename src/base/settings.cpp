@@ -86,7 +86,7 @@ constexpr std::array<Setting, 32> table = {{
     {"WEFT_VERBS_MTU", Kind::Number, 256, 4096, 0,
      "libibverbs.so.1: active MTU of the port in bytes: 256, 512, 1024, 2048 or 4096 (default: by the "
      "interface)"},
-    {"WEFT_VERBS_NEAR", Kind::Flag, 0, 1, 1,
+    {"WEFT_VERBS_SHM", Kind::Flag, 0, 1, 1,
      "libibverbs.so.1: 0: UDP also to devices of this host and user, never shared memory (default: 1)"},
     {"WEFT_VERBS_SELECTIVE", Kind::Flag, 0, 1, 1,
      "libibverbs.so.1: 0: what follows a lost packet is repeated with it, also between devices of Weft "
@@ -105,7 +105,7 @@ constexpr std::array<Setting, 32> table = {{
      "hosts (default: all)"},
     {"FI_UDP_IFACE", Kind::Text, 0, 0, 0,
      "udp, udp;ofi_rxd: the network interface whose domain fi_getinfo lists (default: all)"},
-    {"FI_WEFT_NEAR", Kind::Flag, 0, 1, 1, nullptr},
+    {"FI_WEFT_SHM", Kind::Flag, 0, 1, 1, nullptr},
     {"FI_TCP_CONNECT_TIMEOUT", Kind::Number, 1, 86'400'000, 10'000, nullptr},
     {"FI_TCP_ACCEPT_TIMEOUT", Kind::Number, 1, 86'400'000, 60'000, nullptr},
 }};
@@ -117,6 +117,11 @@ constexpr size_t name_length_max = 64;
 constexpr size_t distance_max = 2;
 
 // Levenshtein's distance, or more than distance_max when it is more.
+constexpr std::array<FormerName, 2> former = {{
+    {"FI_WEFT_NEAR", "FI_WEFT_SHM"},
+    {"WEFT_VERBS_NEAR", "WEFT_VERBS_SHM"},
+}};
+
 size_t distance(std::string_view a, std::string_view b) noexcept {
   if (a.size() > name_length_max || b.size() > name_length_max) return distance_max + 1;
   std::array<size_t, name_length_max + 1> row;
@@ -131,6 +136,13 @@ size_t distance(std::string_view a, std::string_view b) noexcept {
     }
   }
   return row[b.size()];
+}
+
+const char* read(const Setting& setting) noexcept {
+  const Lookup from = lookup.load(std::memory_order_acquire);
+  if (const char* text = from(setting.name.data())) return text;
+  const char* name = former_name_of(setting.name);
+  return name != nullptr ? from(name) : nullptr;
 }
 
 bool same_word(std::string_view text, std::string_view word) noexcept {
@@ -196,10 +208,24 @@ std::string used_instead(const Setting& setting) {
   return std::to_string(setting.otherwise);
 }
 
+std::span<const FormerName> former_names() noexcept { return former; }
+
+const char* former_name_of(std::string_view name) noexcept {
+  const auto* found =
+      std::find_if(former.begin(), former.end(), [name](const FormerName& one) { return one.name == name; });
+  return found == former.end() ? nullptr : found->former.data();
+}
+
+std::string_view name_of_former(std::string_view name) noexcept {
+  const auto* found =
+      std::find_if(former.begin(), former.end(), [name](const FormerName& one) { return one.former == name; });
+  return found == former.end() ? std::string_view() : found->name;
+}
+
 uint64_t number(std::string_view name) noexcept {
   const Setting* setting = find(name);
   if (setting == nullptr) return 0;
-  const char* text = lookup.load(std::memory_order_acquire)(setting->name.data());
+  const char* text = read(*setting);
   return text != nullptr ? parse(*setting, text).value_or(setting->otherwise) : setting->otherwise;
 }
 
@@ -207,7 +233,7 @@ bool flag(std::string_view name) noexcept { return number(name) != 0; }
 
 const char* text(std::string_view name) noexcept {
   const Setting* setting = find(name);
-  return setting != nullptr ? lookup.load(std::memory_order_acquire)(setting->name.data()) : nullptr;
+  return setting != nullptr ? read(*setting) : nullptr;
 }
 
 void look_up_with(Lookup other) noexcept { lookup.store(other, std::memory_order_release); }

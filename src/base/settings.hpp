@@ -32,6 +32,14 @@ struct Setting {
 std::span<const Setting> all() noexcept;
 const Setting* find(std::string_view name) noexcept;
 
+// Names that settings had in earlier versions. They are still read where the new name is not set, with a warning.
+struct FormerName {
+  std::string_view former, name;
+};
+std::span<const FormerName> former_names() noexcept;
+const char* former_name_of(std::string_view name) noexcept;       // null: it had no other
+std::string_view name_of_former(std::string_view former) noexcept;  // empty: none had this one
+
 // Null when the text is not of the setting's kind, or out of its range. A flag is 0 or 1.
 std::optional<uint64_t> parse(const Setting& setting, std::string_view text) noexcept;
 std::optional<bool> parse_flag(std::string_view text) noexcept;

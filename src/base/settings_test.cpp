@@ -16,7 +16,7 @@ TEST(SettingTable, NamesAreFoundAndUnique) {
 }
 
 TEST(SettingTable, Flags) {
-  const Setting& near = *find("FI_WEFT_NEAR");
+  const Setting& near = *find("FI_WEFT_SHM");
   for (const char* yes : {"1", "on", "TRUE", "yes", "y"}) EXPECT_EQ(parse(near, yes), 1u) << yes;
   for (const char* no : {"0", "off", "False", "no", "n"}) EXPECT_EQ(parse(near, no), 0u) << no;
   for (const char* neither : {"", "maybe", "2", " 1", "on "})
@@ -36,7 +36,7 @@ TEST(SettingTable, Numbers) {
 
 TEST(SettingTable, WhatAMalformedValueIsReplacedBy) {
   EXPECT_EQ(used_instead(*find("WEFT_RELIABLE_TIMEOUT_S")), "60");
-  EXPECT_EQ(used_instead(*find("FI_WEFT_NEAR")), "yes");
+  EXPECT_EQ(used_instead(*find("FI_WEFT_SHM")), "yes");
   EXPECT_EQ(used_instead(*find("WEFT_VERBS_MTU")), "the default");  // by the interface
 }
 
@@ -47,11 +47,30 @@ TEST(SettingTable, AMalformedValueIsAnUnsetOne) {
   EXPECT_EQ(number("WEFT_RELIABLE_TIMEOUT_S"), 60u);
   unsetenv("WEFT_RELIABLE_TIMEOUT_S");
   EXPECT_EQ(number("WEFT_RELIABLE_TIMEOUT_S"), 60u);
-  EXPECT_TRUE(flag("FI_WEFT_NEAR"));
+  EXPECT_TRUE(flag("FI_WEFT_SHM"));
+}
+
+TEST(SettingTable, FormerNamesAreReadWhereTheNameIsNotSet) {
+  EXPECT_TRUE(flag("WEFT_VERBS_SHM"));
+  setenv("WEFT_VERBS_NEAR", "0", 1);
+  EXPECT_FALSE(flag("WEFT_VERBS_SHM"));
+  EXPECT_STREQ(text("WEFT_VERBS_SHM"), "0");
+  setenv("WEFT_VERBS_SHM", "1", 1);
+  EXPECT_TRUE(flag("WEFT_VERBS_SHM"));
+  unsetenv("WEFT_VERBS_SHM");
+  unsetenv("WEFT_VERBS_NEAR");
+  for (const FormerName& one : former_names()) {
+    EXPECT_EQ(find(one.former), nullptr) << one.former;
+    EXPECT_NE(find(one.name), nullptr) << one.name;
+    EXPECT_EQ(name_of_former(one.former), one.name);
+    EXPECT_EQ(former_name_of(one.name), one.former);
+  }
+  EXPECT_EQ(former_name_of("WEFT_CMA"), nullptr);
+  EXPECT_EQ(name_of_former("WEFT_CMA"), "");
 }
 
 TEST(SettingTable, NamesThatAreMeant) {
-  EXPECT_EQ(nearest("FI_WEFT_NAER"), "FI_WEFT_NEAR");
+  EXPECT_EQ(nearest("FI_WEFT_SMH"), "FI_WEFT_SHM");
   EXPECT_EQ(nearest("WEFT_RELIABLE_TIMOUT_S"), "WEFT_RELIABLE_TIMEOUT_S");
   EXPECT_EQ(nearest("FI_PROVIDERS"), "FI_PROVIDER");
   EXPECT_EQ(nearest("FI_LOG_LEVL"), "FI_LOG_LEVEL");

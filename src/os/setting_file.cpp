@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/lasting.hpp"
+#include "base/settings.hpp"
 #include "os/fd.hpp"
 
 namespace weft::os {
@@ -112,11 +113,17 @@ SettingFile parse_settings(std::string_view text) {
   return made;
 }
 
-const char* setting(const char* name) noexcept {
+static const char* setting_of_that_name(const char* name) noexcept {
   if (const char* text = std::getenv(name)) return text;
   const auto& values = file().values;
   const auto found = values.find(std::string_view(name));
   return found == values.end() ? nullptr : found->second.c_str();
+}
+
+const char* setting(const char* name) noexcept {
+  if (const char* text = setting_of_that_name(name)) return text;
+  const char* former = settings::former_name_of(name);
+  return former != nullptr ? setting_of_that_name(former) : nullptr;
 }
 
 const std::map<std::string, std::string, std::less<>>& setting_file_values() noexcept {

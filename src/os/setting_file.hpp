@@ -9,7 +9,8 @@
 
 namespace weft::os {
 
-// The value of FI_PROVIDER, FI_LOG_LEVEL and the like; null: it is set nowhere. The environment wins. The file is read once, at the first
+// The value of FI_PROVIDER, FI_LOG_LEVEL and the like; null: it is set nowhere. The environment wins, and the name over its former one
+// (settings::former_names()). The file is read once, at the first
 // call: the one that WEFT_CONFIG names, else /etc/weft.conf, if it is there. The text stays valid as getenv's does. Any thread.
 const char* setting(const char* name) noexcept;
 

@@ -44,6 +44,16 @@ TEST(Settings, TheEnvironmentAnswers) {
   EXPECT_EQ(setting("FI_WEFT_SETTING_TEST"), nullptr);
 }
 
+TEST(SettingFile, AFormerNameIsReadWhereTheNameIsNotSet) {
+  ::setenv("FI_WEFT_NEAR", "former", 1);
+  EXPECT_STREQ(setting("FI_WEFT_SHM"), "former");
+  ::setenv("FI_WEFT_SHM", "name", 1);
+  EXPECT_STREQ(setting("FI_WEFT_SHM"), "name");
+  ::unsetenv("FI_WEFT_SHM");
+  ::unsetenv("FI_WEFT_NEAR");
+  EXPECT_EQ(setting("FI_WEFT_SHM"), nullptr);
+}
+
 TEST(Settings, AFileIsRegularAndNotEndless) {
   const std::string folder = testing::TempDir() + "weft-setting-" + std::to_string(getpid());
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);

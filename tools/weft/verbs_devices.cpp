@@ -84,6 +84,7 @@ VerbsDevice::Gid read_gid(unsigned index, const ibv_gid& gid) {
 // As the library reads the flag.
 bool is_local_allowed() {
   const char* text = std::getenv("WEFT_VERBS_SHM");
+  if (text == nullptr) text = std::getenv("WEFT_VERBS_NEAR");  // its former name
   if (text == nullptr) return true;
   const std::string_view value = text;
   return value != "0" && value != "no" && value != "off" && value != "false";

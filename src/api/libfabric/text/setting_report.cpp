@@ -55,8 +55,13 @@ void report_interfaces() {
 void report_name(std::string_view name, const char* where) {
   if (!name.starts_with("FI_") && !name.starts_with("WEFT_")) return;
   if (settings::find(name) != nullptr || param_is_defined(name)) return;
-  const std::string_view meant = settings::nearest(name);
   const int length = static_cast<int>(name.size());
+  if (const std::string_view today = settings::name_of_former(name); !today.empty()) {
+    log_warn(kCore, FI_LOG_CORE, "%.*s in the %s: the setting is called %s now", length, name.data(), where,
+             today.data());
+    return;
+  }
+  const std::string_view meant = settings::nearest(name);
   if (!meant.empty())
     log_warn(kCore, FI_LOG_CORE, "%.*s in the %s is no setting: is %s meant? (weft info --settings)", length,
              name.data(), where, meant.data());

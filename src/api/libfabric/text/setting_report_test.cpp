@@ -58,6 +58,14 @@ TEST(SettingReport, InterfacesThatAreNotThere) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
 }
 
+TEST(SettingReport, FormerNames) {
+  const std::string text = told("FI_WEFT_NEAR", "1");
+  EXPECT_NE(text.find("<warn> FI_WEFT_NEAR in the environment: the setting is called FI_WEFT_SHM now\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+}
+
 TEST(SettingReport, MisspeltNames) {
   const auto expect = [](const char* name, const char* words) {
     const std::string text = told(name, "1");

@@ -25,6 +25,11 @@ void report_value(const settings::Setting& one) {
 // Of unknown names only misspelt ones: others may be of tests and scripts.
 void report_name(std::string_view name, const char* where) {
   if (!is_ours(name) || settings::find(name) != nullptr) return;
+  if (const std::string_view today = settings::name_of_former(name); !today.empty()) {
+    log(Level::Warning, "%.*s in the %s: the setting is called %s now", static_cast<int>(name.size()), name.data(),
+        where, today.data());
+    return;
+  }
   const std::string_view meant = settings::nearest(name);
   if (meant.empty()) return;
   log(Level::Warning, "%.*s in the %s is no setting: is %s meant? (weft info --settings)",
