@@ -44,7 +44,8 @@ constexpr std::array<Setting, 32> table = {{
      "silent peer was sent counts as delivered, 0 to 100; 0: only what it has acknowledged (default: 4)"},
     {"WEFT_PACKET_FAULTS", Kind::Text, 0, 0, 0,
      "For tests, packets that are lost, duplicated, delayed, reordered or altered: "
-     "loss=PERCENT,twice=PERCENT,late=PERCENT,reorder=PERCENT,corrupt=PERCENT,mark=PERCENT,seed=N (default: none)"},
+     "loss=PERCENT,twice=PERCENT,late=PERCENT,reorder=PERCENT,corrupt=PERCENT,mark=PERCENT,seed=N (default: "
+     "none)"},
     {"WEFT_PCAP", Kind::Text, 0, 0, 0,
      "File that gets a copy of every packet, for tshark and Wireshark; a second endpoint, and a name that is "
      "taken, get NAME.PID.N (default: none)"},
@@ -193,7 +194,8 @@ std::string accepted(const Setting& setting) {
   if (setting.kind == Kind::Text) return "a text";
   if (setting.kind == Kind::Word) {
     std::string words;
-    for (const std::string_view word : setting.words) words.append(words.empty() ? "one of " : ", ").append(word);
+    for (const std::string_view word : setting.words)
+      words.append(words.empty() ? "one of " : ", ").append(word);
     return words;
   }
   if (setting.most == UINT64_MAX) return "a number of " + std::to_string(setting.least) + " or more";
@@ -217,8 +219,8 @@ const char* former_name_of(std::string_view name) noexcept {
 }
 
 std::string_view name_of_former(std::string_view name) noexcept {
-  const auto* found =
-      std::find_if(former.begin(), former.end(), [name](const FormerName& one) { return one.former == name; });
+  const auto* found = std::find_if(former.begin(), former.end(),
+                                   [name](const FormerName& one) { return one.former == name; });
   return found == former.end() ? std::string_view() : found->name;
 }
 

@@ -37,7 +37,7 @@ struct FormerName {
   std::string_view former, name;
 };
 std::span<const FormerName> former_names() noexcept;
-const char* former_name_of(std::string_view name) noexcept;       // null: it had no other
+const char* former_name_of(std::string_view name) noexcept;         // null: it had no other
 std::string_view name_of_former(std::string_view former) noexcept;  // empty: none had this one
 
 // Null when the text is not of the setting's kind, or out of its range. A flag is 0 or 1.

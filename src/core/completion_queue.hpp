@@ -316,8 +316,8 @@ class alignas(64) CompletionQueue {
   };
   bool is_usual() const noexcept { return std::bit_cast<uint32_t>(state_) == 0; }
   State state_;
-  uint32_t polls_left_ = UINT32_MAX;         // empty polls until on_many_empty_polls(); 1 while something is held
-  bool arrived_ = true;                    // since the last on_many_empty_polls()
+  uint32_t polls_left_ = UINT32_MAX;  // empty polls until on_many_empty_polls(); 1 while something is held
+  bool arrived_ = true;               // since the last on_many_empty_polls()
   uint32_t reads_left_ = reads_per_drive;  // until is_due()
   ProgressorList progressors_;
   // Cold.

@@ -16,8 +16,8 @@
 namespace weft::os {
 namespace {
 
-constexpr uint64_t interrupt_after_ns = 20'000'000;        // then the thread is interrupted
-constexpr uint64_t stuck_after_ns = 1'000'000'000;  // then it is left behind
+constexpr uint64_t interrupt_after_ns = 20'000'000;  // then the thread is interrupted
+constexpr uint64_t stuck_after_ns = 1'000'000'000;   // then it is left behind
 constexpr uint64_t finish_timeout_ns = 200'000'000;
 constexpr uint32_t stuck_max = 4;
 constexpr size_t stack_bytes = size_t{256} << 10;

@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "wire/roce/sack_bitmap.hpp"
 #include "wire/roce/icrc.hpp"
 #include "wire/roce/packet.hpp"
+#include "wire/roce/sack_bitmap.hpp"
 
 namespace {
 
@@ -33,8 +33,8 @@ void transport(Bytes bytes) {
   roce::SackBitmap map, same;
   if (!roce::SackBitmap::read(packet.payload, map)) return;
   std::array<std::byte, roce::SackBitmap::bytes_max> written;
-  if (!roce::SackBitmap::read(Bytes(written).first(map.write(written.data())), same) || same.bits != map.bits ||
-      same.newest != map.newest)
+  if (!roce::SackBitmap::read(Bytes(written).first(map.write(written.data())), same) ||
+      same.bits != map.bits || same.newest != map.newest)
     std::abort();
 }
 

@@ -3,8 +3,8 @@
 // Engine<L>. Must not know which link it is.
 #pragma once
 
-#include "core/progress.hpp"
 #include "api/libfabric/objects/objects.hpp"
+#include "core/progress.hpp"
 #include "proto/engine/engine.hpp"
 
 namespace weft::direct {

@@ -57,7 +57,9 @@ struct Names {
 
     void set_remote(std::span<const std::byte> bytes) noexcept;
     void set_local(std::span<const std::byte> text) noexcept;
-    std::span<const std::byte> remote_address() const noexcept { return std::span(remote).first(remote_length); }
+    std::span<const std::byte> remote_address() const noexcept {
+      return std::span(remote).first(remote_length);
+    }
     std::span<const std::byte> local_address() const noexcept { return std::span(local).first(local_length); }
   };
   // False: no address.

@@ -47,7 +47,7 @@ struct RemoteSide : F::PeerBase {};
 struct Ways {
   Path path = Path::Local;  // of what we send
   bool local_met = false;   // Local knows this peer
-  bool remote_met = false;    // Remote does
+  bool remote_met = false;  // Remote does
 };
 
 template <class N, class F>
@@ -272,7 +272,8 @@ class Link : public proto::LinkBase,
   void abandon(auto& buffer) noexcept requires proto::HasLoans<Local> { local_.abandon(buffer); }
   proto::CopyUse copy_use(const PeerBase* peer,
                           uint64_t length) const noexcept requires proto::HasLoans<Local> {
-    if (peer == nullptr) return local_.copy_use(static_cast<const typename Local::PeerBase*>(nullptr), length);
+    if (peer == nullptr)
+      return local_.copy_use(static_cast<const typename Local::PeerBase*>(nullptr), length);
     return peer->local_met ? local_.copy_use(&peer->local(), length) : proto::CopyUse{};
   }
   proto::RingUse rings(const PeerBase& peer) const noexcept requires proto::HasLoans<Local> {
@@ -395,7 +396,8 @@ class Link : public proto::LinkBase,
   // In ticks() of a machine of 3 GHz; others are near enough. The longer Remote has been silent, the more rarely it is polled.
   static constexpr uint64_t remote_hot_ticks =
       150'000;  // 50 us: so long after Remote had something it is polled every time
-  static constexpr uint64_t local_busy_ticks = 300'000;  // 100 us: so long Local is busy after it had something
+  static constexpr uint64_t local_busy_ticks =
+      300'000;  // 100 us: so long Local is busy after it had something
   static constexpr uint64_t busy_pause_least = 30'000;  // 10 us
   static constexpr uint64_t busy_pause_most = 300'000;  // 100 us
   static constexpr uint64_t idle_pause_least = 3'000;   // 1 us
@@ -474,7 +476,7 @@ class Link : public proto::LinkBase,
 
   Local local_;
   bool local_on_ = false;
-  uint32_t local_frames_ = 0;    // since the last look
+  uint32_t local_frames_ = 0;      // since the last look
   uint32_t remote_countdown_ = 1;  // polls until the next look
   Remote remote_;
 

@@ -144,7 +144,7 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect(std::span<const
 
 template <class N, class F, class Names>
 typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect_local(const Name& name, const Parts& parts,
-                                                                      int& error) {
+                                                                       int& error) {
   const Connecting meant(connecting_, name);
   auto* base = local_.connect(parts.local_address(), error);
   return base != nullptr ? &PeerBase::of_local(*base) : nullptr;
@@ -152,7 +152,7 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect_local(const Nam
 
 template <class N, class F, class Names>
 typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect_remote(const Name& name, const Parts& parts,
-                                                                     int& error) {
+                                                                        int& error) {
   const Connecting meant(connecting_, name);
   auto* base = remote_.connect(parts.remote_address(), error);
   if (base == nullptr) return nullptr;

@@ -242,7 +242,8 @@ void Messages::retry(Connection& connection) noexcept {
 void Messages::collect() noexcept {
   if (fabric_ == nullptr) return;
   collect_completions(kTurnEntries);
-  if (look_at_events_ || connecting_count_ != 0 || ++polls_ >= polls_between_events) collect_events(kTurnEntries);
+  if (look_at_events_ || connecting_count_ != 0 || ++polls_ >= polls_between_events)
+    collect_events(kTurnEntries);
   if (waiting_.empty()) return;
   std::erase_if(waiting_, [this](Connection* connection) {
     if (!connection->lost) retry(*connection);

@@ -285,7 +285,7 @@ class MessageLink : public proto::LinkBase {
     uint16_t credits = 0;      // messages that we may send
     uint16_t credits_max = 0;  // as many as the peer has buffers
     uint16_t owed = 0;         // messages that we have taken and not told
-    Handshake handshake;         // what the peer said
+    Handshake handshake;       // what the peer said
     size_t shown = 0;          // bytes of the message at hand that are dealt with
     wire::FrameHead rest{};    // what is still to come of a frame that is shown in parts
     uint16_t told = 0;         // the credits that its message returns
@@ -456,7 +456,7 @@ class MessageLink : public proto::LinkBase {
     std::byte* out = endpoints_.reserve(*channel.connection);
     if (out == nullptr) return false;
     const Handshake handshake{handshake_version, static_cast<uint16_t>(E::receive_count), incarnation_, own_,
-                            sends_large ? large_frame_bytes / 1024 : 0};
+                              sends_large ? large_frame_bytes / 1024 : 0};
     endpoints_.commit(*channel.connection, write_handshake(kind, handshake, out));
     return true;
   }
@@ -481,7 +481,8 @@ class MessageLink : public proto::LinkBase {
     channel.credits_max = static_cast<uint16_t>(channel.handshake.receive_count - buffers_kept);
     channel.credits = channel.credits_max;
     if (channel.peer != nullptr)
-      channel.peer->takes_large = sends_large && channel.handshake.large_frame_kib >= large_frame_bytes / 1024;
+      channel.peer->takes_large =
+          sends_large && channel.handshake.large_frame_kib >= large_frame_bytes / 1024;
   }
   void adopt(Channel& channel, Peer& peer) noexcept {
     WEFT_ASSERT(channel.peer == nullptr || channel.peer == &peer);

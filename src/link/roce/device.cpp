@@ -172,7 +172,7 @@ void Device::open_shm(const DeviceSettings& settings) {
   if (observer != nullptr && observer->faults) return;
   shm_.emplace(adapter_);
   auto opened = shm_->open(ports_[0]->address(), observer == nullptr ? nullptr : observer->capture.get(),
-                            settings.audience);
+                           settings.audience);
   if (opened) return;
   shm_.reset();
   const auto& audience = settings.audience;

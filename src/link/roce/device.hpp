@@ -23,9 +23,9 @@
 #include "base/result.hpp"
 #include "link/packet/middleware.hpp"
 #include "link/roce/groups.hpp"
-#include "link/roce/shm_port.hpp"
 #include "link/roce/ports.hpp"
 #include "link/roce/progress_policy.hpp"
+#include "link/roce/shm_port.hpp"
 #include "link/roce/shown.hpp"
 #include "link/roce/spin_policy.hpp"
 #include "os/event.hpp"
@@ -52,7 +52,7 @@ struct DeviceSettings {
   uint16_t port = 0;             // of GID 0; 0: the system chooses
   bool has_standard = true;      // GIDs 1 and 2: port 4791, where nobody else has it
   bool has_thread = true;        // false: progress is made by the program's calls alone
-  bool has_shm = true;          // shared memory to devices of this host and user, by GID 0
+  bool has_shm = true;           // shared memory to devices of this host and user, by GID 0
   bool has_selective = true;     // selective repeat with peers that are known by a GID of ours
   bool heeds_congestion = true;  // false: nothing but UD is sent, and its packets are not capable of ECN
   bool may_wait =

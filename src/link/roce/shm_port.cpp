@@ -52,7 +52,7 @@ std::string ShmPort::name_of(const Gid& gid, uint32_t scope) {
 }
 
 Result<void> ShmPort::open(const os::SocketAddress& own, proto::PacketCapture* capture,
-                            const packet::Audience& audience) {
+                           const packet::Audience& audience) {
   audience_ = audience;
   const auto gid = gid_with_port(own);
   if (!gid) return Error{EAFNOSUPPORT, "shared memory needs a GID with a port"};
@@ -141,7 +141,7 @@ ShmPort::Outbound* ShmPort::want(const Gid& to) noexcept {
 }
 
 ShmPort::Sent ShmPort::send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp,
-                              uint32_t psns) noexcept {
+                            uint32_t psns) noexcept {
   if (!origin_.is_here()) [[unlikely]]
     return Sent::NoWay;  // the rings are the parent's
   Outbound* out = find(to);
@@ -240,7 +240,7 @@ int ShmPort::take(Inbound& in, uint64_t now) noexcept {
 }
 
 void ShmPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
-                         std::span<const std::byte> headers, uint64_t now) noexcept {
+                        std::span<const std::byte> headers, uint64_t now) noexcept {
   ++counters_.received;
   proto::roce::Arrival arrival;
   arrival.source = in.source;

@@ -129,10 +129,10 @@ class ShmPort {
   static std::string name_of(const Gid& gid, uint32_t scope = 0);
 
  private:
-  static constexpr int burst = 64;                      // packets of a ring in one turn
-  static constexpr uint64_t housekeeping_ns = 1'000'000;        // while the program polls
-  static constexpr uint64_t again_ns = 10'000'000'000;  // until a peer that was not there is tried again
-  static constexpr uint64_t busy_ns = 10'000'000;       // until one whose queue was full is
+  static constexpr int burst = 64;                        // packets of a ring in one turn
+  static constexpr uint64_t housekeeping_ns = 1'000'000;  // while the program polls
+  static constexpr uint64_t again_ns = 10'000'000'000;    // until a peer that was not there is tried again
+  static constexpr uint64_t busy_ns = 10'000'000;         // until one whose queue was full is
   // With a receiver whose ring is full; then packets are lost. For UC and UD, which do not repeat, longer than one waits for
   // a busy processor.
   static constexpr uint64_t full_ns_max = 100'000'000;

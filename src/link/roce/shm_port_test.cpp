@@ -438,7 +438,8 @@ TEST(RoceShm, AGreetingWithoutItsDescriptorIsNoted) {
     const ShmHello hello;
     ASSERT_EQ(os::send_datagram(connection, {}, std::as_bytes(std::span(&hello, 1)), {}), 0);
     const uint64_t until = os::monotonic_ns() + 2'000'000'000;
-    while (port.counters().refused <= i && os::monotonic_ns() < until) port.run_housekeeping(os::monotonic_ns());
+    while (port.counters().refused <= i && os::monotonic_ns() < until)
+      port.run_housekeeping(os::monotonic_ns());
   }
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_NE(lines[0].find("SCM_RIGHTS"), std::string::npos) << lines[0];
@@ -543,8 +544,7 @@ TEST(RoceShm, AThreadSleepsWhileThereAreNoDescriptors) {
 
 // Sends a Hello as a device does, by hand.
 struct Stranger {
-  explicit Stranger(const Side& to, size_t bytes = sizeof(ShmMemory),
-                    uint32_t version = ShmHello{}.version) {
+  explicit Stranger(const Side& to, size_t bytes = sizeof(ShmMemory), uint32_t version = ShmHello{}.version) {
     int error = 0;
     connection = os::connect_to(ShmPort::name_of(to.device->gid(0)), error);
     auto made = os::create_memory("stranger", bytes);

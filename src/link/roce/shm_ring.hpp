@@ -32,8 +32,7 @@ inline constexpr uint32_t shm_marked = 1u << 31;
 inline constexpr uint32_t shm_psns_at = 16;
 inline constexpr uint32_t shm_psns_max = proto::roce::mtu_bytes_max / proto::roce::mtu_bytes_least;
 // From the BTH to the pad.
-inline constexpr size_t shm_packet_bytes_max =
-    proto::roce::mtu_bytes_max + wire::roce::headers_bytes_max + 4;
+inline constexpr size_t shm_packet_bytes_max = proto::roce::mtu_bytes_max + wire::roce::headers_bytes_max + 4;
 
 // Its first cache line holds a SEND of up to 44 bytes.
 struct alignas(64) ShmSlot {

@@ -460,7 +460,7 @@ void Handshakes::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int
 }
 
 bool Handshakes::is_memory_of(const os::Fd& file, const std::array<char, address_bytes>& address,
-                           uint64_t nonce) const noexcept {
+                              uint64_t nonce) const noexcept {
   if (!owner_.memory_is_sound(file) || os::memory_size(file) < header_bytes) return false;
   HeaderStart start;  // a load from a mapping could find no memory for a page that nobody has written
   return os::read_memory(file, 0, &start, sizeof(start)) && start.magic == region_magic &&

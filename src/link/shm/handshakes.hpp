@@ -57,8 +57,8 @@ class Handshakes {
   static_assert(warm_channels == ActivePeers::count_max);
 
   Handshakes(const Owner& owner, MemoryFile& file, PeerTable& peers, PeerList& dying, ActivePeers& active,
-          Doorbells& doorbells, LookSchedule& looks, os::PollSet& epoll, CopyPaths& paths, Warnings& warnings,
-          const InfoLines& note, HandshakeHost& host) noexcept
+             Doorbells& doorbells, LookSchedule& looks, os::PollSet& epoll, CopyPaths& paths,
+             Warnings& warnings, const InfoLines& note, HandshakeHost& host) noexcept
       : owner_(owner),
         file_(file),
         peers_(peers),
@@ -172,7 +172,7 @@ class Handshakes {
   uint64_t nonce_ = 0;  // tells this endpoint from every other that had its name
   std::array<std::byte, alias_bytes> alias_{};
   uint32_t alias_length_ = 0;
-  size_t unsent_hellos_ = 0;       // peers that wait for our hello
+  size_t unsent_hellos_ = 0;   // peers that wait for our hello
   uint64_t looked_at_ns_ = 0;  // begin of the last round
   RefusedAddresses refused_;
   proto::WarningRate silences_{10'000'000'000};  // lines that say that a peer does not answer

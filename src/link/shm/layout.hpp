@@ -140,7 +140,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 enum class NoteKind : uint32_t { Hello = 1, Reply = 2, Wake = 3, Refusal = 4, Shortage = 5, NotPassed = 6 };
 struct Note {
   uint64_t magic;
-  uint64_t token;  // of the receiver's address (handshake.hpp): who does not know the address does not know it
+  uint64_t
+      token;  // of the receiver's address (handshake.hpp): who does not know the address does not know it
   uint32_t version;
   NoteKind kind;
   uint64_t

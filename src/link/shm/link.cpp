@@ -268,7 +268,9 @@ void Link::collect_rung(uint64_t words) noexcept {
 
 // --- time ---
 
-bool Link::look_is_due() noexcept { return looks_.is_due(os::monotonic_ns(), handshakes_.has_unsent_hellos()); }
+bool Link::look_is_due() noexcept {
+  return looks_.is_due(os::monotonic_ns(), handshakes_.has_unsent_hellos());
+}
 
 void Link::find_lost() noexcept {
   const uint64_t now = os::monotonic_ns();

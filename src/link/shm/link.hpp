@@ -357,7 +357,7 @@ class Link : public proto::LinkBase {
   };
   Host host_{*this};
   Handshakes handshakes_{owner_, file_,  peers_, dying_,    active_, doorbells_,
-                   looks_, epoll_, paths_, warnings_, note_,   host_};
+                         looks_, epoll_, paths_, warnings_, note_,   host_};
 };
 
 }  // namespace weft::link::shm

@@ -22,10 +22,10 @@
 namespace weft::link::shm {
 
 enum class PeerState : uint8_t {
-  New,      // no hello was sent to it
+  New,        // no hello was sent to it
   HelloSent,  // one was, and there is no answer
-  Known,    // it has answered, or sent a Hello
-  Lost,     // it is no peer any more
+  Known,      // it has answered, or sent a Hello
+  Lost,       // it is no peer any more
 };
 
 struct LentFrames;  // in_place.hpp

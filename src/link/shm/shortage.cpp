@@ -43,7 +43,7 @@ void Handshakes::note_shortage(Peer& peer, bool of_peer) noexcept {
 
 // A peer that waits for our answer. Needs no descriptor.
 void Handshakes::tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
-                            NoteKind kind) noexcept {
+                               NoteKind kind) noexcept {
   Note note = note_to(whom, kind);
   note.nonce = nonce;
   (void)os::send_datagram(socket_, SocketName(text_of(whom)), std::as_bytes(std::span(&note, 1)), {});

@@ -25,8 +25,7 @@ class Dcqcn final : public Controller {
   void advance(uint64_t now) noexcept override {
     rate_.advance(now);
     is_paced_ = rate_.is_limited();
-    if (!is_paced_)
-      rate_ = DcqcnRate();  // of a measurement that a CNP has begun meanwhile nothing is left
+    if (!is_paced_) rate_ = DcqcnRate();  // of a measurement that a CNP has begun meanwhile nothing is left
   }
   void on_sent(uint64_t packets) noexcept override { rate_.spend(packets); }
   void on_ack(const Acknowledged& what) noexcept override {

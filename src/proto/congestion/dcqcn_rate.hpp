@@ -93,8 +93,7 @@ class DcqcnRate {
   }
 
  private:
-  static constexpr uint8_t cnp_ticks =
-      2;  // CNPs of one peer come at least a tick apart, and so may miss one
+  static constexpr uint8_t cnp_ticks = 2;  // CNPs of one peer come at least a tick apart, and so may miss one
   static constexpr uint32_t share_one = 1 << 16;
   static constexpr uint32_t share_part = 64;  // 1 / g
 

@@ -123,8 +123,9 @@ class Core {
   static constexpr uint64_t silence_hurried = 10 * ms;  // at most, of a peer that a hurried close waits for
   static constexpr size_t repeat_bytes_max = size_t{192} << 10;
   static constexpr size_t repeat_packets_max = 2048;
-  static constexpr uint64_t refusal_pause = 250 * ms;     // then we ask whether it is true
-  static constexpr uint64_t unmet_refusal_timeout = 2 * second;  // with refusals of a peer that was never heard
+  static constexpr uint64_t refusal_pause = 250 * ms;  // then we ask whether it is true
+  static constexpr uint64_t unmet_refusal_timeout =
+      2 * second;  // with refusals of a peer that was never heard
   static constexpr size_t copied_bytes_max = 4608;
   static constexpr size_t frames_held_max = 64;  // collected without a poll
   static constexpr size_t burst_min = 16;        // frames that go together: more are expected

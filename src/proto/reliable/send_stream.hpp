@@ -223,11 +223,11 @@ class SendStream {
   uint64_t last_sent_at_ = 0;
   size_t in_flight_ = 0;
   size_t lost_bytes_ = 0;
-  size_t lost_hint_ = 0;         // no record before it is lost
-  uint64_t lost_packets_ = 0;    // taken for lost
-  uint64_t needless_ = 0;        // of these: had arrived all the same
-  unsigned reorder_quarters_ = 1;        // quarters of a round trip in the reordering margin
-  uint64_t duplicate_seen_ = 0;  // when the last needless repetition was reported
+  size_t lost_hint_ = 0;           // no record before it is lost
+  uint64_t lost_packets_ = 0;      // taken for lost
+  uint64_t needless_ = 0;          // of these: had arrived all the same
+  unsigned reorder_quarters_ = 1;  // quarters of a round trip in the reordering margin
+  uint64_t duplicate_seen_ = 0;    // when the last needless repetition was reported
 };
 
 }  // namespace weft::proto::reliable

@@ -245,7 +245,7 @@ bool Core::closed(uint64_t now, bool hurried) noexcept {
     }
     // The good-bye itself is a courtesy, and said a few times; bytes are worth more.
     const uint64_t linger = c->ending.close_sent ? std::max(5 * ms, 2 * c->rtt.smoothed())
-                                                   : std::max(60 * ms, 8 * c->rtt.timeout(0));
+                                                 : std::max(60 * ms, 8 * c->rtt.timeout(0));
     if (now - std::max(c->ending.close_sent ? c->ending.close_sent_at : c->life.heard_at, close_began_) >
             linger ||
         now - close_began_ > second) {

@@ -64,7 +64,7 @@ struct AdapterCounters {
   uint64_t naks_received = 0;
   NakCounters naks;  // both of these
   uint64_t timeouts = 0;
-  uint64_t marked = 0;              // ECN: packets of peers that arrived so
+  uint64_t marked = 0;         // ECN: packets of peers that arrived so
   uint64_t cnps_received = 0;  // CNP: of peers
   uint64_t cnps_sent = 0;
   uint64_t repeated = 0;    // of sent_again: by selective repeat

@@ -163,8 +163,9 @@ struct ResponderState {
   // The posted receive that it uses, or that the next one will.
   bool has_receive = false;
   Receive receive;
-  std::vector<Element> elements;      // of that receive
-  SharedReceiveQueue* srq = nullptr;  // where that receive was taken from; null: the queue pair's own, or one that is destroyed
+  std::vector<Element> elements;  // of that receive
+  SharedReceiveQueue* srq =
+      nullptr;  // where that receive was taken from; null: the queue pair's own, or one that is destroyed
   // Of a WRITE: what its RETH said.
   uint64_t address = 0;
   uint32_t key = 0;
@@ -187,7 +188,7 @@ struct ResponderState {
 // What the next turn of a queue pair has to look at first.
 enum Attention : uint8_t {
   attention_overrun = 1,  // a completion found no room
-  attention_cnp = 2,   // the peer is owed a CNP
+  attention_cnp = 2,      // the peer is owed a CNP
   attention_pace = 4,     // the algorithm has a rate
   attention_repeat = 8,   // the peer tells of gaps
   attention_window = 16,  // UC: the peer is owed a window update
@@ -217,7 +218,7 @@ struct QueuePair : NamedHook<ReadyName> {
   ResponderState responder;
   // Congestion. The timers have the four deadlines of a queue pair as one.
   uint64_t pace_until = UINT64_MAX;  // the rate permits no packet before; ns
-  uint64_t cnp_after = 0;         // no CNP is sent before; ns
+  uint64_t cnp_after = 0;            // no CNP is sent before; ns
   uint32_t cut_psn = 0;              // the first PSN that was sent after the last cut of the rate
   // Cold below.
   uint64_t due = UINT64_MAX;      // the scheduler's: the earliest of its timers, ns

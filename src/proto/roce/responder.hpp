@@ -21,8 +21,8 @@
 #include "proto/roce/selective.hpp"
 #include "proto/roce/services.hpp"
 #include "proto/roce/tag.hpp"
-#include "wire/roce/sack_bitmap.hpp"
 #include "wire/roce/packet.hpp"
+#include "wire/roce/sack_bitmap.hpp"
 
 namespace weft::proto::roce {
 

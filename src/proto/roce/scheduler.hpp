@@ -26,7 +26,7 @@ enum class Sent : uint8_t {
 
 enum class PacketKind : uint8_t {
   None,            // the turn is over
-  Cnp,          // CNP
+  Cnp,             // CNP
   WindowUpdate,    // UC
   Repetition,      // of packets that the peer misses
   Response,        // to READs and atomics, then the acknowledgement or NAK

@@ -14,8 +14,8 @@
 
 namespace weft::proto::roce {
 
-using wire::roce::SackBitmap;
 using wire::roce::NakCode;
+using wire::roce::SackBitmap;
 using wire::roce::syndrome;
 
 // --- what is there ---

@@ -16,12 +16,13 @@
 #include "base/assert.hpp"
 #include "proto/roce/psn.hpp"
 #include "proto/roce/work.hpp"
-#include "wire/roce/sack_bitmap.hpp"
 #include "wire/roce/packet.hpp"
+#include "wire/roce/sack_bitmap.hpp"
 
 namespace weft::proto::roce {
 
-inline constexpr uint32_t kept_span = wire::roce::SackBitmap::bits_max;  // PSNs from the one that is missing on
+inline constexpr uint32_t kept_span =
+    wire::roce::SackBitmap::bits_max;     // PSNs from the one that is missing on
 inline constexpr size_t kept_max = 1024;  // packets, of all queue pairs of an adapter
 
 constexpr size_t kept_place(uint32_t psn) noexcept { return psn % kept_span; }

@@ -32,7 +32,8 @@ TEST(RoceSackBitmap, OtherLengthsAreRefused) {
   const std::vector<std::byte> bytes(64, std::byte{0xff});
   SackBitmap map;
   for (size_t length = 0; length <= bytes.size(); ++length)
-    EXPECT_EQ(SackBitmap::read(Bytes(bytes).first(length), map), length >= 4 && length <= 36 && length % 4 == 0);
+    EXPECT_EQ(SackBitmap::read(Bytes(bytes).first(length), map),
+              length >= 4 && length <= 36 && length % 4 == 0);
 }
 
 }  // namespace

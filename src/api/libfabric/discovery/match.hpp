@@ -8,9 +8,9 @@
 
 #include <cstdint>
 
-#include "base/result.hpp"
 #include "api/libfabric/discovery/info.hpp"
 #include "api/libfabric/discovery/provider.hpp"
+#include "base/result.hpp"
 
 namespace weft::fi {
 

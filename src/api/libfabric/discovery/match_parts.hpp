@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
-#include "base/result.hpp"
 #include "api/libfabric/discovery/provider.hpp"
+#include "base/result.hpp"
 
 namespace weft::fi {
 

@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "base/result.hpp"
 #include "api/libfabric/discovery/info.hpp"
+#include "base/result.hpp"
 
 namespace weft::fi {
 

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <utility>
 
-#include "base/lasting.hpp"
 #include "api/libfabric/text/log.hpp"
+#include "base/lasting.hpp"
 
 namespace weft::fi {
 namespace {

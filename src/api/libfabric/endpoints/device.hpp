@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
 #include "api/libfabric/discovery/provider.hpp"
 #include "api/libfabric/discovery/provider_type.hpp"
 #include "api/libfabric/endpoints/endpoint.hpp"
 #include "api/libfabric/objects/domain_device.hpp"
 #include "api/libfabric/objects/objects.hpp"
 #include "api/libfabric/text/log.hpp"
+#include "base/result.hpp"
 #include "proto/device.hpp"
 #include "proto/packet/abilities.hpp"
 

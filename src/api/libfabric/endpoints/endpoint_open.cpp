@@ -7,10 +7,10 @@
 #include <mutex>
 #include <string>
 
-#include "base/settings.hpp"
 #include "api/libfabric/discovery/link_name.hpp"
 #include "api/libfabric/discovery/match.hpp"
 #include "api/libfabric/endpoints/endpoint_control.hpp"
+#include "base/settings.hpp"
 
 namespace weft::fi {
 namespace {

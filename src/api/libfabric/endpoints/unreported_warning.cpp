@@ -5,9 +5,9 @@
 #include <new>
 #include <string>
 
-#include "core/provider_error.hpp"
 #include "api/libfabric/text/log.hpp"
 #include "api/libfabric/text/strerror.hpp"
+#include "core/provider_error.hpp"
 #include "os/clock.hpp"
 
 namespace weft::fi {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "core/progress.hpp"
 #include "api/libfabric/discovery/provider.hpp"
+#include "core/progress.hpp"
 
 namespace weft::fi {
 

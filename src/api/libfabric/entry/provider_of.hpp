@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/lasting.hpp"
 #include "api/libfabric/discovery/offer.hpp"
 #include "api/libfabric/discovery/provider.hpp"
 #include "api/libfabric/discovery/provider_type.hpp"
@@ -16,6 +15,7 @@
 #include "api/libfabric/endpoints/endpoint_open.hpp"
 #include "api/libfabric/entry/providers.hpp"
 #include "api/libfabric/text/param.hpp"
+#include "base/lasting.hpp"
 #include "proto/datagram/datagram.hpp"
 #include "proto/engine/engine.hpp"
 #include "providers/endpoint_kind.hpp"

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
 #include "api/libfabric/discovery/info.hpp"
 #include "api/libfabric/discovery/plugin_provider.hpp"
 #include "api/libfabric/discovery/provider.hpp"
 #include "api/libfabric/foreign/foreign_layer.hpp"
+#include "base/result.hpp"
 
 namespace weft::fi {
 

@@ -14,12 +14,12 @@
 #include <string_view>
 #include <utility>
 
-#include "base/lasting.hpp"
 #include "api/libfabric/discovery/getinfo.hpp"
 #include "api/libfabric/foreign/foreign.hpp"
 #include "api/libfabric/text/log.hpp"
 #include "api/libfabric/text/param.hpp"
 #include "api/libfabric/text/tostr.hpp"
+#include "base/lasting.hpp"
 
 namespace weft::fi {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "api/libfabric/objects/objects.hpp"
 #include "base/settings.hpp"
 #include "core/provider_error.hpp"
-#include "api/libfabric/objects/objects.hpp"
 #include "os/clock.hpp"
 
 namespace weft::fi {

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <thread>
 
-#include "core/provider_error.hpp"
 #include "api/libfabric/objects/objects_fixture.hpp"
+#include "core/provider_error.hpp"
 
 namespace weft::fi::test {
 namespace {

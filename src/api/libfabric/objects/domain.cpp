@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/atomic.hpp"
 #include "api/libfabric/discovery/link_name.hpp"
 #include "api/libfabric/discovery/match.hpp"
 #include "api/libfabric/discovery/opened.hpp"
@@ -12,6 +11,7 @@
 #include "api/libfabric/objects/domain_device.hpp"
 #include "api/libfabric/objects/objects.hpp"
 #include "api/libfabric/objects/work_queue.hpp"
+#include "core/atomic.hpp"
 
 namespace weft::fi {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/provider_error.hpp"
 #include "api/libfabric/objects/objects.hpp"
+#include "core/provider_error.hpp"
 
 namespace weft::fi {
 

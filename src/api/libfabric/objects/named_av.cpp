@@ -12,9 +12,9 @@
 #include <string>
 #include <tuple>
 
+#include "api/libfabric/text/log.hpp"
 #include "base/hash.hpp"
 #include "base/lasting.hpp"
-#include "api/libfabric/text/log.hpp"
 #include "os/published_memory.hpp"
 
 namespace weft::fi {

@@ -5,9 +5,9 @@
 
 #include <memory>
 
+#include "api/libfabric/objects/objects.hpp"
 #include "base/result.hpp"
 #include "core/address_vector.hpp"
-#include "api/libfabric/objects/objects.hpp"
 
 namespace weft::fi {
 

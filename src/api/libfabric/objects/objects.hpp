@@ -25,6 +25,11 @@
 #include <string>
 #include <vector>
 
+#include "api/libfabric/discovery/info.hpp"
+#include "api/libfabric/discovery/provider.hpp"
+#include "api/libfabric/objects/control_set.hpp"
+#include "api/libfabric/text/log.hpp"
+#include "api/libfabric/text/raw.hpp"
 #include "core/address_vector.hpp"
 #include "core/completion_queue.hpp"
 #include "core/counter.hpp"
@@ -32,11 +37,6 @@
 #include "core/memory_region.hpp"
 #include "core/progress.hpp"
 #include "core/yield_policy.hpp"
-#include "api/libfabric/discovery/info.hpp"
-#include "api/libfabric/discovery/provider.hpp"
-#include "api/libfabric/objects/control_set.hpp"
-#include "api/libfabric/text/log.hpp"
-#include "api/libfabric/text/raw.hpp"
 #include "os/lock.hpp"
 #include "os/poller_board.hpp"
 #include "os/progress_thread.hpp"
@@ -250,8 +250,8 @@ struct Cntr {
   uint64_t op_flags = 0;
   YieldWhenIdle yielding;
   uint32_t polls_left = YieldWhenIdle::polls_min;  // empty polls until yielding.idle()
-  bool arrived = true;                           // since the last yielding.idle()
-  uint32_t reads = 0;                            // that found something and did not drive
+  bool arrived = true;                             // since the last yielding.idle()
+  uint32_t reads = 0;                              // that found something and did not drive
   Users users{0};
 
   // For each of these: true for one of core::reads_per_drive, which is to drive.

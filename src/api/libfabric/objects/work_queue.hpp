@@ -20,8 +20,8 @@
 #include <mutex>
 #include <vector>
 
-#include "base/list.hpp"
 #include "api/libfabric/objects/objects.hpp"
+#include "base/list.hpp"
 #include "proto/engine/endpoint_engine.hpp"
 
 namespace weft::fi {

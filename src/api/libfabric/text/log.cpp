@@ -17,10 +17,10 @@
 #include <optional>
 #include <string>
 
-#include "base/lasting.hpp"
-#include "base/settings.hpp"
 #include "api/libfabric/text/provider_names.hpp"
 #include "api/libfabric/text/tostr.hpp"
+#include "base/lasting.hpp"
+#include "base/settings.hpp"
 #include "os/setting_file.hpp"
 
 namespace weft::fi {

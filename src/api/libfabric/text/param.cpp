@@ -13,9 +13,9 @@
 #include <mutex>
 #include <string>
 
+#include "api/libfabric/text/log.hpp"
 #include "base/lasting.hpp"
 #include "base/settings.hpp"
-#include "api/libfabric/text/log.hpp"
 #include "link/nic/settings.hpp"
 #include "os/setting_file.hpp"
 #include "proto/packet/faults.hpp"

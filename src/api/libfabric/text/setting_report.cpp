@@ -8,11 +8,11 @@
 #include <string>
 #include <string_view>
 
-#include "base/settings.hpp"
 #include "api/libfabric/text/log.hpp"
 #include "api/libfabric/text/param.hpp"
 #include "api/libfabric/text/provider_names.hpp"
 #include "api/libfabric/text/tostr.hpp"
+#include "base/settings.hpp"
 #include "os/setting_file.hpp"
 #include "providers/place.hpp"
 

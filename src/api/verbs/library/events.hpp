@@ -14,10 +14,10 @@
 #include <utility>
 
 #include <weft/verbs_provider.h>
-#include "base/list.hpp"
-#include "base/result.hpp"
 #include "api/verbs/library/notice.hpp"
 #include "api/verbs/library/semaphore.hpp"
+#include "base/list.hpp"
+#include "base/result.hpp"
 
 namespace weft::verbs {
 

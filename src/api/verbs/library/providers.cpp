@@ -11,9 +11,9 @@
 #include <mutex>
 #include <string_view>
 
-#include "base/settings.hpp"
 #include "api/verbs/library/log.hpp"
 #include "api/verbs/roce/provider.hpp"
+#include "base/settings.hpp"
 
 namespace weft::verbs {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/settings.hpp"
 #include "api/verbs/library/log.hpp"
+#include "base/settings.hpp"
 #include "os/setting_file.hpp"
 
 namespace weft::verbs {
@@ -26,8 +26,8 @@ void report_value(const settings::Setting& one) {
 void report_name(std::string_view name, const char* where) {
   if (!is_ours(name) || settings::find(name) != nullptr) return;
   if (const std::string_view today = settings::name_of_former(name); !today.empty()) {
-    log(Level::Warning, "%.*s in the %s: the setting is called %s now", static_cast<int>(name.size()), name.data(),
-        where, today.data());
+    log(Level::Warning, "%.*s in the %s: the setting is called %s now", static_cast<int>(name.size()),
+        name.data(), where, today.data());
     return;
   }
   const std::string_view meant = settings::nearest(name);

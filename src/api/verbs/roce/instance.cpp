@@ -11,8 +11,8 @@
 #include <mutex>
 #include <string_view>
 
-#include "base/settings.hpp"
 #include "api/verbs/roce/objects.hpp"
+#include "base/settings.hpp"
 #include "os/mapping.hpp"
 
 namespace weft::verbs::soft {

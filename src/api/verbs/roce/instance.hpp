@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <weft/verbs_provider.h>
+#include "api/verbs/roce/named_devices.hpp"
 #include "base/list.hpp"
 #include "base/result.hpp"
-#include "api/verbs/roce/named_devices.hpp"
 #include "link/roce/device.hpp"
 
 namespace weft::verbs::soft {

@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/settings.hpp"
 #include "api/verbs/roce/instance.hpp"
+#include "base/settings.hpp"
 
 namespace weft::verbs::soft {
 namespace {

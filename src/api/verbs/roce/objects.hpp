@@ -10,8 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "base/list.hpp"
 #include "api/verbs/roce/instance.hpp"
+#include "base/list.hpp"
 #include "os/lock.hpp"
 #include "os/wall_clock.hpp"
 #include "proto/roce/adapter.hpp"
