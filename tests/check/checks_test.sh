@@ -7,6 +7,7 @@ tree="$(mktemp -d)"
 trap 'rm -rf "$tree"' EXIT
 mkdir -p "$tree/scripts" "$tree/docs/walk" "$tree"/src/{base,wire,core,proto/engine,os} "$tree/tools/weft"
 cp -r "$source_dir/scripts/check" "$tree/scripts/check"
+sed -i '/^\[files\]$/,/^$/{/^[a-z]*\//d}' "$tree/scripts/check/sans_io.txt"   # no single file of the tree
 failures=0
 
 expect() {  # expect good|bad NAME SCRIPT ARGUMENT...
@@ -46,6 +47,14 @@ rm -r "$tree/src/api"
 put src/elsewhere.cpp 'int x;\n'
 expect bad "a file in no module" layers.py
 rm "$tree/src/elsewhere.cpp"
+
+sed -i 's/^\[files\]$/&\nos\/alone.cpp/' "$tree/scripts/check/sans_io.txt"
+expect bad "a single file that is to do no I/O is not there" sans_io.py
+put src/os/alone.cpp 'namespace weft::os { int alone() { return 1; } }\n'
+expect good "a single file that does none" sans_io.py
+put src/os/alone.cpp '#include <ctime>\nnamespace weft::os { long alone() { return time(nullptr); } }\n'
+expect bad "a single file that asks for the time" sans_io.py
+rm "$tree/src/os/alone.cpp"
 
 mkdir -p "$tree/kernel/m"
 put kernel/m/Kbuild '# In order: each file uses those before it only.\nm-y := a.o b.o\n'
