@@ -262,7 +262,7 @@ bool Device::send_aggregate(const proto::roce::AddressVector& to, const iovec* p
 
 DeviceCounters Device::counters() const noexcept {
   DeviceCounters all = counters_;
-  if (shm_) all.near = shm_->counters();
+  if (shm_) all.shm = shm_->counters();
   return all;
 }
 

@@ -238,7 +238,7 @@ class Device final : proto::roce::PacketOutput {
   struct Descriptors {
     std::array<pollfd, 2 + gid_count> fds;
     nfds_t count = 0;
-    nfds_t near = 0;  // the place of shm_
+    nfds_t shm = 0;  // the place of shm_
     void add(int fd) noexcept { fds[count++] = {fd, POLLIN, 0}; }
   };
   bool arm(Descriptors& on) noexcept;  // false: something is there now, or a socket cannot be slept on

@@ -54,8 +54,8 @@ void Shown::show(const proto::roce::AdapterCounters& adapter, const DeviceCounte
                 {Value::NearSent, device.shm.sent},
                 {Value::NearReceived, device.shm.received},
                 {Value::CongestionMarks, adapter.marked + adapter.cnps_received},
-                {Value::CnpsSent, adapter.cnps_sent},
-                {Value::CnpsReceived, adapter.cnps_received},
+                {Value::NoticesSent, adapter.cnps_sent},
+                {Value::NoticesReceived, adapter.cnps_received},
                 {Value::SelectiveRetransmissions, adapter.repeated},
                 {Value::Kept, adapter.kept},
                 {Value::TooLong, adapter.too_long}});

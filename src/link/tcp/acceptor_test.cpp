@@ -49,7 +49,7 @@ TEST_F(Acceptors, WhoConnectsIsWatched) {
   EXPECT_TRUE(has_event());
   PendingConnection* pending = acceptor.accept(ms);
   ASSERT_NE(pending, nullptr);
-  EXPECT_EQ(pending->channel.state(), Channel::State::HelloSent);
+  EXPECT_EQ(pending->channel.state(), Channel::State::Handshaking);
   EXPECT_EQ(acceptor.accept(ms), nullptr);
   EXPECT_FALSE(has_event());
   ASSERT_EQ(::write(callers[0].get(), "x", 1), 1);

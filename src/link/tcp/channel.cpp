@@ -84,7 +84,7 @@ void Channel::adopt(os::Fd accepted) noexcept {
   fd_ = std::move(accepted);
   set_options();
   revise_congestion_control(fd_.get());
-  state_ = State::HelloSent;
+  state_ = State::Handshaking;
 }
 
 bool Channel::finish_connect() noexcept {
@@ -99,18 +99,18 @@ bool Channel::finish_connect() noexcept {
     fail(error);
     return false;
   }
-  state_ = State::HelloSent;
+  state_ = State::Handshaking;
   return true;
 }
 
 void Channel::send_hello(const Handshake& handshake) noexcept {
-  if (state_ != State::Connecting && state_ != State::HelloSent) return;
+  if (state_ != State::Connecting && state_ != State::Handshaking) return;
   std::array<std::byte, handshake_bytes_max> bytes;
   const size_t size = pack_handshake(handshake, bytes.data());
   if (!out_.put_bytes(bytes.data(), size)) return fail(ENOMEM);
   handshake_bytes_ += size;
   WEFT_ASSERT(written_ <= out_.size() && handshake_bytes_ <= out_.own_size());
-  if (state_ == State::HelloSent) (void)write_collected();
+  if (state_ == State::Handshaking) (void)write_collected();
 }
 
 void Channel::refuse(const Handshake& own, RefusalReason reason) noexcept {
@@ -125,10 +125,10 @@ void Channel::refuse(const Handshake& own, RefusalReason reason) noexcept {
 }
 
 void Channel::read_handshake() noexcept {
-  if (handshake_ == nullptr) handshake_.reset(new (std::nothrow) Handshake);
+  if (handshake_ == nullptr) handshake_.reset(new (std::nothrow) IncomingHandshake);
   if (handshake_ == nullptr) return fail(ENOMEM);
-  Handshake& in = *handshake_;
-  while (!in.complete && state_ == State::HelloSent) {
+  IncomingHandshake& in = *handshake_;
+  while (!in.complete && state_ == State::Handshaking) {
     const bool prefix = in.arrived < handshake_prefix_bytes;
     const size_t wanted = prefix ? handshake_prefix_bytes : handshake_size(in.bytes.data());
     WEFT_ASSERT(wanted <= in.bytes.size() && (wanted == 0 || in.arrived <= wanted));
@@ -157,20 +157,20 @@ void Channel::read_handshake() noexcept {
 
 Channel::State Channel::advance() noexcept {
   if (state_ == State::Connecting && !finish_connect()) return state_;
-  if (state_ == State::HelloSent && unflushed()) (void)write_collected();
-  if (state_ == State::HelloSent && theirs() == nullptr) read_handshake();
+  if (state_ == State::Handshaking && unflushed()) (void)write_collected();
+  if (state_ == State::Handshaking && theirs() == nullptr) read_handshake();
   return state_;
 }
 
 bool Channel::was_given_up() const noexcept {
-  if (state_ != State::HelloSent || !origin_.is_here()) return false;
+  if (state_ != State::Handshaking || !origin_.is_here()) return false;
   std::byte next;
   const ssize_t got = ::recv(fd_.get(), &next, 1, MSG_DONTWAIT | MSG_PEEK);
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 void Channel::open() noexcept {
-  if (state_ != State::HelloSent) return;
+  if (state_ != State::Handshaking) return;
   handshake_.reset();
   state_ = State::Open;
   out_.drop(std::exchange(written_, 0));
@@ -341,7 +341,7 @@ bool Channel::write_collected() noexcept {
 
 bool Channel::send_early(const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
                          size_t part_count) noexcept {
-  if (!early_ || (state_ != State::Connecting && state_ != State::HelloSent) ||
+  if (!early_ || (state_ != State::Connecting && state_ != State::Handshaking) ||
       head.length > small_frame_max || out_.size() > collected_bytes_max)
     return false;
   return out_.put(head, prefix, parts, part_count);

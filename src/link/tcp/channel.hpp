@@ -36,7 +36,7 @@ inline constexpr auto frame_bye = static_cast<wire::FrameKind>(0);
 
 class Channel {
  public:
-  enum class State : uint8_t { Closed, Connecting, Handshake, Open, Failed };
+  enum class State : uint8_t { Closed, Connecting, Handshaking, Open, Failed };
   static constexpr size_t collected_bytes_max = size_t{1} << 17;  // small frames that wait
   static constexpr size_t flush_bytes = size_t{1} << 14;          // so many are worth a write
   static constexpr size_t small_frame_max = 4096;                 // larger frames are not copied
@@ -53,10 +53,10 @@ class Channel {
   // --- connecting ---
   // Starts; `from` (no address: the kernel's choice) is what the socket is bound to, `dscp` marks its packets. 0 or a positive errno, then Failed.
   int connect(const os::SocketAddress& to, const os::SocketAddress& from, uint8_t dscp = 0) noexcept;
-  void adopt(os::Fd accepted) noexcept;  // then Handshake
+  void adopt(os::Fd accepted) noexcept;  // then Handshaking
   // Sends a handshake (any type). It waits until the connection is there.
   void send_hello(const Handshake& handshake) noexcept;
-  // Goes on with connecting and handshake as far as possible without waiting. Returns the state; Handshake with theirs() not null: the handshake of
+  // Goes on with connecting and handshake as far as possible without waiting. Returns the state; Handshaking with theirs() not null: the handshake of
   // the other side is there. What is no handshake of this version is refused, and the channel fails (EPROTO).
   State advance() noexcept;
   const Handshake* theirs() const noexcept {
@@ -163,7 +163,7 @@ class Channel {
   static constexpr size_t bulk_tail_bytes = 4096;
   static constexpr size_t bytes_per_receive_max = size_t{1} << 20;
 
-  struct Handshake {
+  struct IncomingHandshake {
     Handshake handshake;
     std::array<std::byte, handshake_bytes_max> bytes;
     size_t arrived = 0;
@@ -228,7 +228,7 @@ class Channel {
   int error_ = 0;
   proto::stream::Outbox out_;
   proto::stream::Parser in_;
-  std::unique_ptr<Handshake> handshake_;
+  std::unique_ptr<IncomingHandshake> handshake_;
 };
 
 template <class Handler, class Peer>

@@ -76,12 +76,12 @@ class ChannelTest : public testing::Test {
     start_connect();
     near_.send_hello(handshake);
     until([&] {
-      return far_.advance() != Channel::State::HelloSent || far_.theirs() != nullptr ||
+      return far_.advance() != Channel::State::Handshaking || far_.theirs() != nullptr ||
              (near_.advance(), false);
     });
     ASSERT_NE(far_.theirs(), nullptr);
     far_.send_hello(answer);
-    until([&] { return near_.advance() != Channel::State::HelloSent || near_.theirs() != nullptr; });
+    until([&] { return near_.advance() != Channel::State::Handshaking || near_.theirs() != nullptr; });
   }
   void open() {
     Handshake welcome;
@@ -156,7 +156,7 @@ TEST_F(ChannelTest, ARefusalHasAReason) {
   start_connect();
   near_.send_hello({});
   until([&] {
-    return near_.advance() == Channel::State::HelloSent && (far_.advance(), far_.theirs() != nullptr);
+    return near_.advance() == Channel::State::Handshaking && (far_.advance(), far_.theirs() != nullptr);
   });
   Handshake no;
   no.set_data("not today", 9);
@@ -173,7 +173,7 @@ TEST_F(ChannelTest, AnotherVersionIsRefused) {
   std::byte bytes[handshake_bytes_max];
   const size_t size = pack_handshake({}, bytes);
   bytes[4] = std::byte{99};
-  until([&] { return near_.advance() == Channel::State::HelloSent; });
+  until([&] { return near_.advance() == Channel::State::Handshaking; });
   ASSERT_EQ(::send(near_.fd().get(), bytes, size, 0), static_cast<ssize_t>(size));
   until([&] { return far_.advance() == Channel::State::Failed; });
   EXPECT_EQ(far_.refusal(), RefusalReason::Version);
@@ -183,7 +183,7 @@ TEST_F(ChannelTest, AnotherVersionIsRefused) {
 
 TEST_F(ChannelTest, SomethingElseOnThePortIsRefused) {
   start_connect();
-  until([&] { return near_.advance() == Channel::State::HelloSent; });
+  until([&] { return near_.advance() == Channel::State::Handshaking; });
   ASSERT_GT(::send(near_.fd().get(), "GET / HTTP/1.0\r\n", 16, 0), 0);
   until([&] { return far_.advance() == Channel::State::Failed; });
   EXPECT_EQ(far_.refusal(), RefusalReason::Malformed);
@@ -275,7 +275,7 @@ TEST_F(ChannelTest, FramesGoWithTheHandshakeOfOneWhoLeaves) {
   ASSERT_TRUE(send(near_, 1, std::vector<std::byte>(8)));
   near_.say_bye();
   EXPECT_GT(near_.early_bytes().size(), 8u);
-  until([&] { return near_.advance() == Channel::State::HelloSent && !near_.unflushed(); });
+  until([&] { return near_.advance() == Channel::State::Handshaking && !near_.unflushed(); });
   EXPECT_TRUE(near_.sent_early());
   near_.close();
   far_.adopt(os::Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)));

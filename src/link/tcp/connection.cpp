@@ -176,11 +176,11 @@ void Connection::advance() noexcept {
     const int error = channel_.error();
     if (error == EPROTO || channel_.refusal() != RefusalReason::None)  // we refused its answer
       return refuse(ECONNREFUSED, core::ProviderError::ConnectionForeign, {});
-    if (error == ECONNREFUSED && before != Channel::State::HelloSent)
+    if (error == ECONNREFUSED && before != Channel::State::Handshaking)
       return refuse(error, core::ProviderError::ConnectionRefused, {});
     if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
       return refuse(error, core::ProviderError::PeerUnreachable, {});
-    if (before == Channel::State::HelloSent || error == ECONNRESET)
+    if (before == Channel::State::Handshaking || error == ECONNRESET)
       return refuse(ECONNRESET, core::ProviderError::ConnectionReset, {});
     return refuse(error, core::ProviderError::PeerUnreachable, {});
   }
@@ -191,7 +191,7 @@ void Connection::advance() noexcept {
     return refuse(ECONNREFUSED, core::ProviderError::ConnectionForeign, {});
   }
   const uint64_t now = os::monotonic_ns();
-  if (state == Channel::State::HelloSent && !std::exchange(arrived_, true)) {
+  if (state == Channel::State::Handshaking && !std::exchange(arrived_, true)) {
     deadline_ns_ = now + accept_timeout_ns_;
     timer_.set(accept_timeout_ns_);
     own_ = FormedAddress(format_, os::local_address(channel_.fd().get()));

@@ -334,7 +334,7 @@ void Link::go_on(Peer& peer) noexcept {
   const Channel::State state = peer.channel.advance();
   if (state == Channel::State::Failed) return connect_failed(peer, peer.channel.error());
   if (state != Channel::State::Connecting) reached(peer);
-  if (state == Channel::State::HelloSent && !peer.channel.unflushed()) wait_for_room(peer, false);
+  if (state == Channel::State::Handshaking && !peer.channel.unflushed()) wait_for_room(peer, false);
   const Handshake* answer = peer.channel.theirs();
   if (answer == nullptr) return;
   if (answer->type == HandshakeType::Welcome && answer->kind == ConnectionKind::Rdm)
@@ -518,7 +518,7 @@ void Link::housekeeping(uint64_t now) noexcept {
     if (peers_[i]->stage == PeerStage::Open && !peers_[i]->channel.alive())
       lose(*peers_[i], core::ProviderError::PeerDied);
     else if (peers_[i]->stage == PeerStage::Connecting &&
-             peers_[i]->channel.state() == Channel::State::HelloSent && !peers_[i]->channel.alive())
+             peers_[i]->channel.state() == Channel::State::Handshaking && !peers_[i]->channel.alive())
       connect_failed(*peers_[i], ETIMEDOUT);
   }
 }

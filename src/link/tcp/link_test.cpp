@@ -141,7 +141,7 @@ TEST(TcpLink, AConnectionThatWasGivenUpIsNotAdmitted) {
   ASSERT_TRUE(a.open());
   ASSERT_TRUE(b.open());
   Peer* peer = b.to(a);
-  until([&] { return peer->channel.state() == Channel::State::HelloSent && !peer->channel.unflushed(); },
+  until([&] { return peer->channel.state() == Channel::State::Handshaking && !peer->channel.unflushed(); },
         {&b});
   b.link->forget(*peer);
   b.peers.clear();

@@ -374,7 +374,7 @@ TEST(TcpMessages, FramesThatAreNoMessages) {
     unknown_peer.send_hello(handshake);
     ASSERT_TRUE(poll_until(
         [&] {
-          return unknown_peer.advance() == Channel::State::HelloSent && unknown_peer.theirs() != nullptr;
+          return unknown_peer.advance() == Channel::State::Handshaking && unknown_peer.theirs() != nullptr;
         },
         a, b));
     ASSERT_EQ(unknown_peer.theirs()->type, HandshakeType::Welcome);

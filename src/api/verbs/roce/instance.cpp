@@ -189,7 +189,7 @@ Instance::~Instance() {
     return std::to_string(out) + " out, " + std::to_string(in) + " in";
   };
   try {
-    log(2, named_.name + ": packets by shared memory: " + pair(counters.near.sent, counters.near.received) +
+    log(2, named_.name + ": packets by shared memory: " + pair(counters.shm.sent, counters.shm.received) +
                "; by UDP: " + pair(counters.sent_by_udp, counters.received_by_udp) +
                "; sent again: " + std::to_string(packets.sent_again) +
                "; received twice: " + std::to_string(packets.duplicates) +
