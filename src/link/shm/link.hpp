@@ -344,7 +344,7 @@ class Link : public proto::LinkBase {
   proto::WarningRate cuts_{10'000'000'000};  // lines that say that a peer is cut off
   uint64_t probe_word_ = 0;                  // what peers read to see that this process is still this program
   Owner owner_;
-  // What the handshakes asks of the owner of the peers.
+  // What Handshakes asks of the owner of the peers.
   class Host final : public HandshakeHost {
    public:
     explicit Host(Link& link) noexcept : link_(link) {}

@@ -56,7 +56,7 @@ class Channel {
   void adopt(os::Fd accepted) noexcept;  // then Handshaking
   // Sends a handshake (any type). It waits until the connection is there.
   void send_hello(const Handshake& handshake) noexcept;
-  // Goes on with connecting and handshake as far as possible without waiting. Returns the state; Handshaking with theirs() not null: the handshake of
+  // Goes on with connecting and the handshake as far as possible without waiting. Returns the state; Handshaking with theirs() not null: the handshake of
   // the other side is there. What is no handshake of this version is refused, and the channel fails (EPROTO).
   State advance() noexcept;
   const Handshake* theirs() const noexcept {
@@ -143,7 +143,7 @@ class Channel {
   RefusalReason refusal() const noexcept { return refusal_; }
   bool said_bye() const noexcept { return bye_; }  // the other side closed in good order
   bool stalled() const noexcept { return in_.stalled(); }
-  // HelloSent, and the other side has closed the connection with no frame behind its handshake: it gave this connection up.
+  // Handshaking, and the other side has closed the connection with no frame behind its handshake: it gave this connection up.
   bool was_given_up() const noexcept;
   // Open, and the other side has closed: reading on comes to the end.
   bool has_left() const noexcept { return state_ == State::Open && os::is_hung_up(fd_); }
