@@ -223,10 +223,10 @@ void call_as(
   ASSERT_EQ(channel.theirs()->type, HandshakeType::Welcome);
   channel.open();
   const auto own = name.link.address();
-  const message::Handshake handshake{message::handshake_version, Messages::receive_count, incarnation,
+  const message::Handshake hello{message::handshake_version, Messages::receive_count, incarnation,
                                      std::string(reinterpret_cast<const char*>(own.data()), own.size())};
   std::array<std::byte, message::handshake_bytes_min + message::address_bytes_max> said{};
-  const size_t count = write_handshake(message::Kind::Hello, handshake, said.data());
+  const size_t count = write_handshake(message::Kind::Hello, hello, said.data());
   const iovec part{said.data(), count};
   ASSERT_TRUE(channel.send({wire::FrameKind::Msg, 0, 0, static_cast<uint32_t>(count), 0, 0}, {}, &part, 1));
   for (int i = 0; i < 1000; ++i) {
