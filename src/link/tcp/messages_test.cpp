@@ -224,7 +224,7 @@ void call_as(
   channel.open();
   const auto own = name.link.address();
   const message::Handshake hello{message::handshake_version, Messages::receive_count, incarnation,
-                                     std::string(reinterpret_cast<const char*>(own.data()), own.size())};
+                                 std::string(reinterpret_cast<const char*>(own.data()), own.size())};
   std::array<std::byte, message::handshake_bytes_min + message::address_bytes_max> said{};
   const size_t count = write_handshake(message::Kind::Hello, hello, said.data());
   const iovec part{said.data(), count};
