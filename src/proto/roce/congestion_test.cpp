@@ -225,54 +225,6 @@ TEST(RoceCongestion, WhoWaitsForAReadAnswersOne) {
   EXPECT_EQ(done[1], 4u);
 }
 
-// At the least rate a turn is one packet. A READ that is repeated, and whose memory has gone, uses the turn's first part and sends
-// nothing: the next response leaves in the same turn, before the queue pair that is behind.
-TEST(RoceCongestion, ATurnThatSentNothingAnswersTheNextRead) {
-  Pair p;
-  p.common.timeout = 0;
-  p.raise(p.a, p.b);
-  p.raise(p.b, p.a, QpState::ReadyToReceive);
-  const std::array<QueuePair*, 2> paced{p.a.qp, p.b.qp};
-  for (Port* port : {&p.a, &p.b}) {
-    QueuePairRequest other;
-    other.pd = 1;
-    other.send_cq = other.receive_cq = port->cq;
-    other.capacities = {64, 64, 4, 4, 128};
-    port->qp = *port->adapter.create_qp(other);
-  }
-  p.connect();
-  Block from(p.a, 64), first(p.b, 64), second(p.b, 64);
-  ASSERT_EQ(p.receive(p.b, 1, {second.element(32, 8)}), 0);
-  ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, from.element(32, 8))), 0);
-  const PacketBytes behind = p.a.out.front();
-  p.a.out.clear();
-
-  p.a.qp = paced[0];
-  p.b.qp = paced[1];
-  for (int i = 0; i < 40; ++i, p.now += DcqcnRate::tick_ns) p.give(p.b, notice_to(*p.b.qp));
-  ASSERT_TRUE(p.b.qp->congestion->is_paced());
-  const auto read = [&](const Block& to) {
-    SendRequest r = request(SendOpcode::Read, from.element(0, 8));
-    r.remote_address = to.address();
-    r.remote_key = to.region->key;
-    EXPECT_EQ(p.send(p.a, r), 0);
-    return p.a.out.front();
-  };
-  const PacketBytes repeated = read(first);
-  p.exchange();
-  ASSERT_EQ(Pair::completions(p.a).size(), 1u);
-  ASSERT_EQ(p.b.adapter.memory().remove(*first.region), 0);
-  const PacketBytes next = read(second);
-  p.a.out.clear();
-
-  p.now += DcqcnRate::tick_ns;
-  for (const PacketBytes& one : {repeated, next, behind}) p.give(p.b, one);
-  p.b.adapter.flush(p.now);
-  ASSERT_EQ(p.b.out.size(), 2u);
-  EXPECT_EQ(std::to_integer<unsigned>(p.b.out[0][0]),
-            static_cast<unsigned>(wire::roce::Operation::ReadResponseOnly));
-}
-
 // An algorithm that cuts at its first CNP, whatever was cut half of all PSNs ago.
 TEST(RoceCongestion, AnOldCutHidesNoNotice) {
   for (const uint32_t cut : {0u, 0x400000u, 0x7fffffu, 0x900000u, 0xc00000u}) {
