@@ -47,7 +47,7 @@ struct Weft : WeftAddresses {
   static constexpr std::array<EndpointKind, 1> kinds = {
       {{FI_EP_RDM, protocol, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
   static constexpr std::array<Parameter, 1> parameters = {
-      {{"near",
+      {{"shm",
         "Whether peers on this host are reached by shared memory; no: by the network, as all others "
         "(default: yes)"}}};
 

@@ -59,6 +59,7 @@ prints 1 'FI_PROVIDER=shm leaves out "tcp", which fabric_attr->prov_name asks fo
 prints 1 'shm offers FI_EP_RDM$' env FI_PROVIDER=shm "$work/ask" /msg
 prints 1 'FI_WEFT_SHM=maybe is not one of 0, 1, on, off, true, false, yes, no; yes is used' env FI_WEFT_SHM=maybe "$work/ask" "" "" ""
 prints 1 'FI_WEFT_SMH in the environment is no setting: is FI_WEFT_SHM meant' env FI_WEFT_SMH=0 "$work/ask" "" ""
+prints 1 'FI_WEFT_NEAR in the environment: the setting is called FI_WEFT_SHM now' env FI_WEFT_NEAR=0 "$work/ask" "" ""
 prints 1 'FI_TCP_ACCEPT_TIMEOUT=never is not a number from 1 to 86400000; 60000 is used' env FI_TCP_ACCEPT_TIMEOUT=never "$work/ask" "" ""
 printf 'FI_WEFT_SHM = maybe\n' >"$work/config"
 prints 1 'FI_WEFT_SHM=maybe is not' env WEFT_CONFIG="$work/config" "$work/ask" "" ""
