@@ -7,7 +7,7 @@
 // Losing either path that is in use loses the peer.
 //
 // Hot path: a local peer's fields are a base of Peer, so that a small frame costs one predictable branch more than without Remote.
-// Remote is polled rarely while only Local has something to say (look_remote()), because looking at it enters the kernel.
+// Remote is polled rarely while only Local has something to say (PollScheduler), because polling it enters the kernel.
 #pragma once
 
 #include <sys/uio.h>
@@ -26,6 +26,8 @@
 #include "arch/cpu.hpp"
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
+#include "link/composite/poll_scheduler.hpp"
+#include "os/clock.hpp"
 #include "os/fd.hpp"
 #include "os/poll_set.hpp"
 #include "os/shortage.hpp"
@@ -240,9 +242,9 @@ class Link : public proto::LinkBase,
     if (local_on_) [[likely]] {
       LocalHandler<Handler> side{handler};
       taken = local_.poll(side);
-      local_frames_ |= static_cast<uint32_t>(taken);
+      schedule_.on_local_poll(taken);
     }
-    if (--remote_countdown_ == 0) [[unlikely]]
+    if (schedule_.is_due()) [[unlikely]]
       taken += look_remote(handler);
     return taken;
   }
@@ -255,7 +257,7 @@ class Link : public proto::LinkBase,
       LocalHandler<Handler> rest{handler};
       local_.poll_for(side, rest);
     }
-    if (--remote_countdown_ == 0) (void)look_remote(handler);
+    if (schedule_.is_due()) (void)look_remote(handler);
   }
   auto loan(PeerBase& peer) noexcept requires proto::HasLoans<Local> { return local_.loan(peer.local()); }
   void release(const auto& loan) noexcept requires proto::HasLoans<Local> { local_.release(loan); }
@@ -376,7 +378,7 @@ class Link : public proto::LinkBase,
       peer.local_met = false;
       link->lose(peer, why);
     }
-    void time_passes() noexcept override { link->events_->time_passes(); }
+    void time_passes() noexcept override { link->time_passes(); }
     uint32_t shown_as() const noexcept override { return link->events_->shown_as(); }
   };
   struct RemoteEvents final : Remote::Events {
@@ -389,64 +391,32 @@ class Link : public proto::LinkBase,
       peer.remote_met = false;
       link->lose(peer, why);
     }
-    void time_passes() noexcept override { link->events_->time_passes(); }
+    void time_passes() noexcept override { link->time_passes(); }
     uint32_t shown_as() const noexcept override { return link->events_->shown_as(); }
   };
 
-  // In ticks() of a machine of 3 GHz; others are near enough. The longer Remote has been silent, the more rarely it is polled.
-  static constexpr uint64_t remote_hot_ticks =
-      150'000;  // 50 us: so long after Remote had something it is polled every time
-  static constexpr uint64_t local_busy_ticks =
-      300'000;  // 100 us: so long Local is busy after it had something
-  static constexpr uint64_t busy_pause_least = 30'000;  // 10 us
-  static constexpr uint64_t busy_pause_most = 300'000;  // 100 us
-  static constexpr uint64_t idle_pause_least = 3'000;   // 1 us
-  static constexpr uint64_t idle_pause_most = 9'000;    // 3 us
-  static constexpr uint64_t look_ticks = 1'500;         // between two looks at the clock, about,
-  static constexpr uint32_t polls_per_look_max = 16;    // but never more polls than this
-
   template <class Handler>
   [[gnu::noinline]] int look_remote(Handler& handler) noexcept {
-    const uint64_t now = arch::ticks();
-    bool local_spoke = local_frames_ != 0;
-    local_frames_ = 0;
-    if constexpr (CountsBursts<Local>) {
-      const uint32_t burst = local_.burst();
-      local_spoke = local_spoke || burst != local_burst_;
-      local_burst_ = burst;
-    }
-    if (local_spoke) local_heard_ = now;
-    // A program that polls rarely gets to Remote as often as one that polls in a loop.
-    polls_per_look_ = now - looked_ < look_ticks ? std::min(2 * polls_per_look_, polls_per_look_max)
-                                                 : std::max(polls_per_look_ / 2, 1U);
-    looked_ = now;
-    remote_countdown_ = polls_per_look_;
-    bool hot = now - remote_heard_ < remote_hot_ticks;
-    if (local_on_ && !hot) {
-      const uint64_t silence = (now - remote_heard_) / 16;
-      const uint64_t pause = now - local_heard_ < local_busy_ticks
-                                 ? std::clamp(silence, busy_pause_least, busy_pause_most)
-                                 : std::clamp(silence, idle_pause_least, idle_pause_most);
-      if (now - remote_polled_ < pause) return 0;
-    }
-    remote_polled_ = now;
+    uint32_t burst = 0;
+    if constexpr (CountsBursts<Local>) burst = local_.burst();
+    if (!schedule_.look(arch::ticks(), local_on_, burst)) return 0;
     RemoteHandler<Handler> side{handler};
     const int taken = remote_.poll(side);
-    if (taken != 0) {
-      remote_heard_ = arch::ticks();
-      hot = true;
-    }
-    if (!local_on_) remote_countdown_ = 1;
-    else if (hot) remote_countdown_ = local_spoke ? 4 : 1;
+    if (taken != 0) schedule_.on_remote_frames(arch::ticks());
+    schedule_.remote_polled();
     return taken;
   }
 
-  // Remote may keep something for its next poll, and an answer is likely.
+  // The remote side may buffer frames until its next poll, and an answer is likely.
   void expect_remote() noexcept {
-    if (remote_countdown_ == 1) return;
-    remote_countdown_ = 1;
-    remote_heard_ = arch::ticks();
+    if (!schedule_.is_remote_next()) schedule_.expect_remote(arch::ticks());
   }
+  // Both sides run their housekeeping now and then.
+  void time_passes() noexcept {
+    calibrate();
+    events_->time_passes();
+  }
+  void calibrate() noexcept;
   using Table = proto::PeersByName<PeerBase>;
   static bool canonical(std::span<const std::byte> address, Parts& parts, Name& name) noexcept {
     return Names::split(address, parts) && Names::join(parts, name);
@@ -476,17 +446,10 @@ class Link : public proto::LinkBase,
 
   Local local_;
   bool local_on_ = false;
-  uint32_t local_frames_ = 0;      // since the last look
-  uint32_t remote_countdown_ = 1;  // polls until the next look
+  PollScheduler schedule_;
   Remote remote_;
 
   // --- cold below this line ---
-  uint32_t polls_per_look_ = 1;
-  uint64_t looked_ = 0;
-  uint32_t local_burst_ = 0;
-  uint64_t local_heard_ = 0;
-  uint64_t remote_heard_ = 0;
-  uint64_t remote_polled_ = 0;
   Events* events_ = nullptr;
   LocalEvents local_events_;
   RemoteEvents remote_events_;
@@ -496,6 +459,9 @@ class Link : public proto::LinkBase,
   uint64_t host_ = 0;
   os::PollSet both_;
   int owner_pid_ = 0;
+  // When the endpoint was opened, by both clocks, until the rate of ticks() is known; 0: it is.
+  uint64_t opened_ticks_ = 0;
+  uint64_t opened_ns_ = 0;
 };
 
 }  // namespace weft::link::composite

@@ -44,6 +44,8 @@ Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
     }
   }
   owner_pid_ = os::process_id();
+  opened_ticks_ = arch::ticks();
+  opened_ns_ = os::monotonic_ns();
   if (!Names::join(parts, address_)) {
     close();
     return Error{EADDRNOTAVAIL, "the network address of this endpoint has no text form"};
@@ -70,8 +72,7 @@ bool Link<N, F, Names>::arm() noexcept requires BothHaveSleep<N, F> {
   if (local_on_ && !local_.arm()) return false;
   if (remote_.arm()) return true;
   if (local_on_) local_.disarm();
-  remote_countdown_ = 1;  // there is work
-  remote_heard_ = arch::ticks();
+  schedule_.expect_remote(arch::ticks());  // it has work
   return false;
 }
 
@@ -79,8 +80,18 @@ template <class N, class F, class Names>
 void Link<N, F, Names>::disarm() noexcept requires BothHaveSleep<N, F> {
   if (local_on_) local_.disarm();
   remote_.disarm();
-  remote_countdown_ = 1;
-  remote_heard_ = arch::ticks();
+  schedule_.expect_remote(arch::ticks());
+}
+
+// Once, over 10 ms at least: the two clocks are read one after the other.
+template <class N, class F, class Names>
+void Link<N, F, Names>::calibrate() noexcept {
+  constexpr uint64_t measured_us_min = 10'000;
+  if (opened_ns_ == 0) return;
+  const uint64_t us = (os::monotonic_ns() - opened_ns_) / 1'000;
+  if (us < measured_us_min) return;
+  schedule_.calibrate(std::max<uint64_t>((arch::ticks() - opened_ticks_) / us, 1));
+  opened_ns_ = 0;
 }
 
 // A program may name a peer by its network address alone; a Hello has the full name. Both mean one peer, whichever came first.
@@ -156,8 +167,7 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect_remote(const Na
   const Connecting meant(connecting_, name);
   auto* base = remote_.connect(parts.remote_address(), error);
   if (base == nullptr) return nullptr;
-  remote_countdown_ = 1;
-  remote_heard_ = arch::ticks();
+  schedule_.expect_remote(arch::ticks());
   return &PeerBase::of_remote(*base);
 }
 
