@@ -20,7 +20,7 @@ function(weft_sources out folder)
   set(${out} "${files}" PARENT_SCOPE)
 endfunction()
 
-function(weft_add_rooms)
+function(weft_add_modules)
   set(above "")
   foreach(module IN LISTS WEFT_MODULES)
     weft_module_target(target "${module}")

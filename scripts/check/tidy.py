@@ -107,6 +107,13 @@ def look(batch: "list[Job]", step: str, clean: memory.Memory) -> str:
     return ""
 
 
+def without_precompiled(words: "list[str]") -> "list[str]":
+    """The command without its precompiled header: that is gcc's, and a source includes what it uses."""
+    pairs = list(zip(words, [*words[1:], ""], ["", *words[:-1]]))
+    return [word for word, after, before in pairs if word != "-Winvalid-pch" and not (word == "-include" and after.endswith("/cmake_pch.hxx"))
+            and not (before == "-include" and word.endswith("/cmake_pch.hxx"))]
+
+
 def jobs() -> "list[Job]":
     """Each source of the project with each of its commands. Two that differ in macros of ours which the source does not reach are one."""
     found: "dict[pathlib.Path, list[Job]]" = {}
@@ -115,6 +122,7 @@ def jobs() -> "list[Job]":
         if source.suffix == ".cpp" and not source.is_relative_to(BUILD):
             words = shlex.split(entry["command"])
             start = next(i for i, word in enumerate(words) if word.startswith("-"))
+            words = without_precompiled(words)
             flags = [word for word in words[start:words.index("-o")] if not word.startswith(("-flto", "-ffat-lto")) and not word.endswith("_EXPORTS")]
             found.setdefault(source, []).append(Job(source, tuple(flags)))
     for source in files.cpp_files():
