@@ -34,6 +34,16 @@ endif()
 set(WEFT_TEST_ENV "${env}")
 set(WEFT_TEST_ENV_OURS "${env}" "LD_LIBRARY_PATH=${WEFT_COMPAT_DIR}")
 
+# System tests name, count and kill: each on a host of its own, if this machine gives namespaces, or else one after the other.
+set(WEFT_ISOLATED bash "${PROJECT_SOURCE_DIR}/tests/isolated.sh")
+execute_process(COMMAND ${WEFT_ISOLATED} true RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+if(NOT status EQUAL 0)
+  message(STATUS "weft: no namespaces here (unshare(1)): system tests run one at a time")
+  set(WEFT_ISOLATED "")
+endif()
+# These measure, or look at what the whole machine has: alone on it, and not on a host of their own.
+set(WEFT_ALONE "^(busy_processors|progress|hang|oversubscribed|loss|asleep|leftovers)_test$")
+
 # weft_gtest(<target> <name> <label> <environment...>): registers each case of a program under "<name>: ".
 # The environment is set by an included file, for gtest_discover_tests cannot carry a list. WEFT_GTEST_FILTER leaves out cases.
 function(weft_gtest target name label)
@@ -92,7 +102,7 @@ foreach(module IN LISTS WEFT_MODULES)
       list(FILTER files EXCLUDE REGEX "${WEFT_PLAIN_TESTS}")
     endif()
     weft_unit(${target}_test ${target} ${name} ${files})
-    if(NOT module MATCHES "^(proto|link)$")
+    if(NOT module STREQUAL "proto")
       weft_test_headers(${target}_test)
       weft_plain_code(${target}_test)
     endif()
@@ -144,25 +154,27 @@ if(TARGET weft_conformance AND TARGET weft_compat)
                "WEFT_TEST_ENDPOINT=msg")
   endforeach()
   unset(WEFT_GTEST_FILTER)
-  # Messages over connections: ours, and those of a plugin. The "+" stands for a semicolon, which would be a list here.
-  weft_gtest(weft_conformance tcp+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=tcp+ofi_rxm")
-  weft_gtest(weft_conformance verbs+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=verbs+ofi_rxm")
-  weft_gtest(weft_conformance example+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=example+ofi_rxm"
-             "FI_PROVIDER_PATH=${PROJECT_BINARY_DIR}/examples/c_plugin")
-  add_dependencies(weft_conformance example_provider)
-  # Reliability over the datagrams of a plugin.
-  weft_gtest(weft_conformance weft_udp+ofi_rxd conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft_udp+ofi_rxd"
-             "FI_PROVIDER_PATH=${PROJECT_BINARY_DIR}/tests/datagram_plugin" "WEFT_RELIABLE_TIMEOUT_S=5")
-  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/tests/datagram_plugin")
-  file(CREATE_LINK "${WEFT_PLUGIN_DIR}/libweft-udp-fi.so" "${PROJECT_BINARY_DIR}/tests/datagram_plugin/libweft-udp-fi.so" SYMBOLIC)
-  add_dependencies(weft_conformance weft_plugin_udp)
-  # Reliability over the packets of an author's type.
-  weft_gtest(weft_conformance minimal conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=minimal"
-             "FI_PROVIDER_PATH=${PROJECT_BINARY_DIR}/examples/minimal_provider")
-  add_dependencies(weft_conformance minimal_provider)
-  # The composite once more, with nobody near.
-  if("weft" IN_LIST WEFT_TEST_PROVIDERS)
-    weft_gtest(weft_conformance weft_far conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft" "FI_WEFT_SHM=0")
+  if(NOT WEFT_PROVIDERS)
+    # Messages over connections: ours, and those of a plugin. The "+" stands for a semicolon, which would be a list here.
+    weft_gtest(weft_conformance tcp+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=tcp+ofi_rxm")
+    weft_gtest(weft_conformance verbs+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=verbs+ofi_rxm")
+    weft_gtest(weft_conformance example+ofi_rxm conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=example+ofi_rxm"
+               "FI_PROVIDER_PATH=${PROJECT_BINARY_DIR}/examples/c_plugin")
+    add_dependencies(weft_conformance example_provider)
+    # Reliability over the datagrams of a plugin.
+    weft_gtest(weft_conformance weft_udp+ofi_rxd conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft_udp+ofi_rxd"
+               "FI_PROVIDER_PATH=${PROJECT_BINARY_DIR}/tests/datagram_plugin" "WEFT_RELIABLE_TIMEOUT_S=5")
+    file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/tests/datagram_plugin")
+    file(CREATE_LINK "${WEFT_PLUGIN_DIR}/libweft-udp-fi.so" "${PROJECT_BINARY_DIR}/tests/datagram_plugin/libweft-udp-fi.so" SYMBOLIC)
+    add_dependencies(weft_conformance weft_plugin_udp)
+    # Reliability over the packets of an author's type.
+    weft_gtest(weft_conformance minimal conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=minimal"
+               "FI_PROVIDER_PATH=${PROJECT_BINARY_DIR}/examples/minimal_provider")
+    add_dependencies(weft_conformance minimal_provider)
+    # The composite once more, with nobody near.
+    if("weft" IN_LIST WEFT_TEST_PROVIDERS)
+      weft_gtest(weft_conformance weft_far conformance ${WEFT_TEST_ENV_OURS} "WEFT_TEST_PROVIDER=weft" "FI_WEFT_SHM=0")
+    endif()
   endif()
 else()
   message(STATUS "weft: the drop-in is not there: conformance tests are not run")
@@ -172,6 +184,24 @@ endif()
 set(WEFT_WALKED_SOURCES api/libfabric/objects/cq.cpp core/matching.cpp proto/reliable/core.cpp proto/reliable/transmit.cpp proto/reliable/send_stream.cpp
     proto/reliable/receive_stream.cpp link/tcp/channel.cpp link/tcp/link.cpp link/udp/packets.cpp link/shm/link.cpp os/udp_socket.cpp)
 set(WEFT_WALK_OPTIONS -O0 -fno-pie -fno-lto -finstrument-functions -Dalways_inline=noinline)
+
+# weft_system_test(<test> <name> <environment> <command...>): exit status 77 means "cannot be tested here".
+function(weft_system_test test name env)
+  if(WEFT_ISOLATED AND NOT name MATCHES "${WEFT_ALONE}")
+    add_test(NAME "${test}" COMMAND ${WEFT_ISOLATED} ${ARGN} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+  else()
+    add_test(NAME "${test}" COMMAND ${ARGN} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+    set_tests_properties("${test}" PROPERTIES RUN_SERIAL TRUE)
+  endif()
+  # The longest first, or the last ones run alone. Seconds of one machine: their order counts.
+  set(cost 0)
+  if(test MATCHES "direct_test (net|weft)|programs_test|namespaces_test")
+    set(cost 60)
+  elseif(test MATCHES "direct_test|vendor|kernel_vm|weft_command|reborn|mpi (over|between)|shared_copy|: provider_test|check_test|top_test|goodbye")
+    set(cost 30)
+  endif()
+  set_tests_properties("${test}" PROPERTIES LABELS system TIMEOUT ${WEFT_TIMEOUT_SYSTEM} SKIP_RETURN_CODE 77 ENVIRONMENT "${env}" COST ${cost})
+endfunction()
 
 # --- system: programs (run by scripts, or by ctest when named *_test.cpp) and scripts named *_test.sh ---
 file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/system/*.cpp")
@@ -186,31 +216,20 @@ foreach(file IN LISTS files)
     set_target_properties(weft_system_${name} PROPERTIES ENABLE_EXPORTS ON)
   endif()
   if(name MATCHES "_test$")
-    add_test(NAME "system: ${name}" COMMAND weft_system_${name})
-    list(APPEND system_programs "system: ${name}")
+    weft_system_test("system: ${name}" ${name} "${WEFT_TEST_ENV_OURS}" $<TARGET_FILE:weft_system_${name}>)
   endif()
 endforeach()
 file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/system/*_test.sh" "${PROJECT_SOURCE_DIR}/tests/install/*_test.sh"
      "${PROJECT_SOURCE_DIR}/tests/check/*_test.sh" "${PROJECT_SOURCE_DIR}/tests/compat/*_test.sh")
 list(FILTER files EXCLUDE REGEX "/direct_test\\.sh$")
-# These compile and link in folders of their own and measure nothing: they run beside other tests.
-set(compiling "/(install/(vendor|libfabric_headers|wrong_archive|consumer|relocate|mux)|compat/[a-z_]+|check/checks)_test\\.sh$")
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME_WE)
-  add_test(NAME "system: ${name}" COMMAND bash "${file}" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
-  if(file MATCHES "${compiling}")
-    list(APPEND compiling_tests "system: ${name}")
-  else()
-    list(APPEND system_tests "system: ${name}")
-  endif()
+  weft_system_test("system: ${name}" ${name} "${WEFT_TEST_ENV}" bash "${file}")
 endforeach()
-set_tests_properties(${compiling_tests} PROPERTIES LABELS system TIMEOUT ${WEFT_TIMEOUT_SYSTEM} SKIP_RETURN_CODE 77 ENVIRONMENT "${WEFT_TEST_ENV}")
-# Direct linking compiles for long, and measures nothing: its parts run beside other tests, one compiler at a time each. "tree" installs for them.
+# Direct linking compiles for long: its parts run beside each other, one compiler at a time each. "tree" installs for them.
 foreach(part IN ITEMS tree shm weft net headers calls)  # of direct_test
-  add_test(NAME "system: direct_test ${part}" COMMAND bash "${PROJECT_SOURCE_DIR}/tests/install/direct_test.sh" ${part}
-           WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
-  set_tests_properties("system: direct_test ${part}" PROPERTIES LABELS system TIMEOUT ${WEFT_TIMEOUT_SYSTEM} SKIP_RETURN_CODE 77
-                                                                ENVIRONMENT "${WEFT_TEST_ENV}" FIXTURES_REQUIRED direct_tree)
+  weft_system_test("system: direct_test ${part}" direct "${WEFT_TEST_ENV}" bash "${PROJECT_SOURCE_DIR}/tests/install/direct_test.sh" ${part})
+  set_tests_properties("system: direct_test ${part}" PROPERTIES FIXTURES_REQUIRED direct_tree)
 endforeach()
 set_tests_properties("system: direct_test tree" PROPERTIES FIXTURES_REQUIRED "" FIXTURES_SETUP direct_tree)
 # --- MPI: programs of others and one of ours over each provider that Open MPI can take; tests/mpi/run.sh knows mpirun ---
@@ -225,13 +244,9 @@ else()
   message(STATUS "weft: no MPI (libopenmpi-dev): its tests are skipped")
 endif()
 foreach(provider IN ITEMS weft shm tcp udp_ofi_rxd tcp_ofi_rxm verbs_ofi_rxm)  # a semicolon would be a list
-  add_test(NAME "system: mpi over ${provider}" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}"
-           COMMAND bash "${PROJECT_SOURCE_DIR}/tests/mpi/mpi_test.sh" ${provider})
-  list(APPEND system_tests "system: mpi over ${provider}")
+  weft_system_test("system: mpi over ${provider}" mpi "${WEFT_TEST_ENV}" bash "${PROJECT_SOURCE_DIR}/tests/mpi/mpi_test.sh" ${provider})
 endforeach()
-add_test(NAME "system: mpi between hosts" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}"
-         COMMAND bash "${PROJECT_SOURCE_DIR}/tests/mpi/hosts_test.sh")
-list(APPEND system_tests "system: mpi between hosts")
+weft_system_test("system: mpi between hosts" mpi "${WEFT_TEST_ENV}" bash "${PROJECT_SOURCE_DIR}/tests/mpi/hosts_test.sh")
 
 # --- verbs: the drop-in libibverbs.so.1 with a toy device (tests/verbs/toy.c), and both as their next version might be ---
 foreach(version IN ITEMS "" -next)
@@ -257,21 +272,8 @@ endif()
 file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/verbs/*_test.sh")
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME_WE)
-  add_test(NAME "verbs: ${name}" COMMAND bash "${file}" WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
-  list(APPEND system_tests "verbs: ${name}")
+  weft_system_test("verbs: ${name}" ${name} "${WEFT_TEST_ENV}" bash "${file}")
 endforeach()
-
-# Alone on the machine: they kill, count and time. Exit status 77 means "cannot be tested here". A script starts with the system's
-# library and chooses for itself; a program gets ours.
-foreach(kind IN ITEMS system_tests system_programs)
-  if(${kind})
-    set_tests_properties(${${kind}} PROPERTIES LABELS system RUN_SERIAL TRUE TIMEOUT ${WEFT_TIMEOUT_SYSTEM}
-                                               SKIP_RETURN_CODE 77 ENVIRONMENT "${WEFT_TEST_ENV}")
-  endif()
-endforeach()
-if(system_programs)
-  set_tests_properties(${system_programs} PROPERTIES ENVIRONMENT "${WEFT_TEST_ENV_OURS}")
-endif()
 
 # --- docs/walk/: what the walks tell, against the functions that a message passes. Everything on its way is compiled without inlining ---
 if(NOT WEFT_SANITIZE)
@@ -346,7 +348,7 @@ if(NOT WEFT_SANITIZE)
 endif()
 
 # --- an engine of messages and nothing else under the libfabric front end, in a library of its own: the conformance cases that apply to it ---
-if(TARGET weft_conformance)
+if(TARGET weft_conformance AND NOT WEFT_PROVIDERS)
   add_library(weft_toy SHARED ${entry_dropin} "${PROJECT_SOURCE_DIR}/tests/toy/engine.cpp")
   target_compile_options(weft_toy PRIVATE -O1)
   weft_self_contained(weft_toy "${map_dropin}")
