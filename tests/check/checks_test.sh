@@ -74,6 +74,15 @@ put src/core/h.hpp 'struct H {};\n'
 expect bad "a header that cannot be included twice" headers.py g++
 rm "$tree/src/core/h.hpp"
 
+mkdir -p "$tree/tests/fuzz"
+put tests/fuzz/f.cpp '#include "base/a.hpp"\nint f() { return static_cast<int>(weft::a().size()); }\n'
+expect good "a fuzzer that clang compiles" clang.py
+expect good "a fuzzer that clang compiles again" clang.py
+put src/base/a.hpp '#pragma once\n#include <string>\nnamespace weft { std::string b(); }\n'
+expect bad "a fuzzer that calls what has another name now" clang.py
+put src/base/a.hpp '#pragma once\n#include <string>\nnamespace weft { std::string a(); }\n'
+rm -r "$tree/tests"
+
 put src/wire/w.hpp '#pragma once\n#include <chrono>\n'
 expect bad "a clock's header in wire" sans_io.py
 rm "$tree/src/wire/w.hpp"

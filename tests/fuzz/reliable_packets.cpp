@@ -78,9 +78,9 @@ std::vector<std::byte> build(FuzzedDataProvider& in, Ground& ground, const std::
   packet.type = static_cast<PacketType>(in.ConsumeIntegralInRange(1, 4));
   packet.flags = in.ConsumeIntegral<uint8_t>() & 31;
   Connection* c = ground.connections.empty() ? nullptr : ground.connections.begin()->first;
-  packet.to = static_cast<uint32_t>(c != nullptr ? near(in, c->id) : 0);
+  packet.to = static_cast<uint32_t>(c != nullptr ? near(in, c->who.id) : 0);
   if (in.ConsumeIntegralInRange(0, 3) == 0) packet.to = 0;
-  packet.from = static_cast<uint32_t>(c != nullptr && c->peer_id != 0 ? near(in, c->peer_id) : 7);
+  packet.from = static_cast<uint32_t>(c != nullptr && c->who.peer_id != 0 ? near(in, c->who.peer_id) : 7);
   packet.stamp = in.ConsumeIntegral<uint32_t>();
   packet.offset = c != nullptr ? near(in, c->in.ready()) : 0;
   packet.ack = c != nullptr ? near(in, c->out.acked()) : 0;
@@ -92,9 +92,9 @@ std::vector<std::byte> build(FuzzedDataProvider& in, Ground& ground, const std::
     packet.ranges[i].begin = packet.ack + in.ConsumeIntegralInRange<uint32_t>(0, 3000);
     packet.ranges[i].end = packet.ranges[i].begin + in.ConsumeIntegralInRange<uint32_t>(0, 3000);
   }
-  packet.incarnation = c != nullptr && c->peer_incarnation != 0 ? near(in, c->peer_incarnation)
-                                                                : in.ConsumeIntegral<uint64_t>();
-  packet.peer_incarnation = c != nullptr ? near(in, c->incarnation) : 0;
+  packet.incarnation = c != nullptr && c->who.peer_incarnation != 0 ? near(in, c->who.peer_incarnation)
+                                                                    : in.ConsumeIntegral<uint64_t>();
+  packet.peer_incarnation = c != nullptr ? near(in, c->who.incarnation) : 0;
   if (packet.to == 0) packet.peer_incarnation = 0;
   packet.address = from;
   std::vector<std::byte> bytes(head_bytes_max);

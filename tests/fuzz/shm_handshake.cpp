@@ -49,9 +49,9 @@ struct Owner final : Events {
   Link link;
 };
 
-class Handshakes {
+class HostileHandshakes {
  public:
-  Handshakes(const uint8_t* data, size_t size) : in_(data, size) {
+  HostileHandshakes(const uint8_t* data, size_t size) : in_(data, size) {
     socket_ = os::Fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (!owner_.link.open("", owner_) || !socket_) std::abort();
     std::copy_n(reinterpret_cast<const char*>(owner_.link.address().data()), victim_.size(), victim_.begin());
@@ -307,6 +307,6 @@ class Handshakes {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  Handshakes(data, size).run();
+  HostileHandshakes(data, size).run();
   return 0;
 }

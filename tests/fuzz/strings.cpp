@@ -12,6 +12,7 @@
 
 #include "api/libfabric/discovery/getinfo.hpp"
 #include "api/libfabric/text/param.hpp"
+#include "api/libfabric/text/provider_names.hpp"
 #include "api/libfabric/text/strerror.hpp"
 #include "api/libfabric/text/tostr.hpp"
 #include "providers/local_address.hpp"
