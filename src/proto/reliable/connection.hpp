@@ -73,6 +73,19 @@ struct Ending {
   bool closed = false;
 };
 
+// What a connection waits for, in the order in which what is due runs. When each is due: Core::due() in timers.cpp.
+enum class Timer : uint8_t {
+  Finish,       // the peer leaves, and not all that it sent has come
+  NoRoom,       // the packet link takes nothing for the peer
+  Loss,         // packets count as lost, for later ones have arrived
+  Ask,          // the acknowledgement is asked for once more
+  Refusal,      // whether nobody is there, as the packet link heard, is asked for
+  Pace,         // what the window permits may go by the rate
+  Answer,       // nothing came back
+  Acknowledge,  // what came is acknowledged
+  Count,
+};
+
 struct ReadyHook : ListHook {};
 struct TimedHook : ListHook {};
 struct UnvalidatedHook : ListHook {};

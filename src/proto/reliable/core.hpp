@@ -341,10 +341,12 @@ class Core {
   }
   void say_close(Connection& c, uint64_t now, unsigned times) noexcept;
   bool is_silent(const Connection& c, uint64_t now) const noexcept;
+  uint64_t due(const Connection& c, Timer timer) const noexcept;
   uint64_t due(const Connection& c) const noexcept;
   void touch(Connection& c) noexcept;
   void run_timers(uint64_t now) noexcept;
-  bool on_timer(Connection& c, uint64_t now) noexcept;
+  bool on_timer(Connection& c, Timer timer, uint64_t now) noexcept;
+  bool run_timers(Connection& c, uint64_t now) noexcept;
   bool on_timeout(Connection& c, uint64_t now) noexcept;
   void assume_delivered(Connection& c) noexcept;
 

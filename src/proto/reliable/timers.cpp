@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // What happens when nothing happens: acknowledgements that waited long enough, losses, timeouts, ends.
 #include <algorithm>
+#include <type_traits>
+#include <utility>
 
 #include "proto/reliable/core.hpp"
 
@@ -16,20 +18,48 @@ static uint64_t timeout_of(const Connection& c, bool unvalidated) noexcept {
   return c.rtt.timeout(c.backoff);
 }
 
-// 0: this connection waits for nothing.
+// 0: the connection does not wait for this.
+[[gnu::always_inline]] inline uint64_t Core::due(const Connection& c, Timer timer) const noexcept {
+  switch (timer) {
+    case Timer::Finish:
+      return c.ending.finish_due;
+    case Timer::NoRoom:
+      return c.room.since() != 0 ? c.room.since() + config_.dead_after : 0;
+    case Timer::Loss:
+      return c.out.outstanding() ? c.out.loss_due(c.rtt) : 0;
+    case Timer::Ask:
+      return c.ask_due;
+    case Timer::Refusal:
+      return c.life.refusal_due;
+    case Timer::Pace:
+      return c.pace_due;
+    case Timer::Answer:
+      return c.timeout_from != 0 ? c.timeout_from + timeout_of(c, unvalidated(c)) : 0;
+    case Timer::Acknowledge:
+      return c.owed.due();
+    case Timer::Count:
+      break;
+  }
+  return 0;
+}
+
+// `visit(std::integral_constant<Timer>)` for each timer in order, until it returns false.
+template <class Visit>
+[[gnu::always_inline]] static inline bool all_timers(Visit visit) noexcept {
+  return [&]<size_t... i>(std::index_sequence<i...>) {
+    return (visit(std::integral_constant<Timer, static_cast<Timer>(i)>{}) && ...);
+  }
+  (std::make_index_sequence<static_cast<size_t>(Timer::Count)>{});
+}
+
+// 0: the connection waits for nothing.
 uint64_t Core::due(const Connection& c) const noexcept {
   uint64_t first = UINT64_MAX;
-  const auto at = [&](uint64_t time) {
+  all_timers([&](auto timer) {
+    const uint64_t time = due(c, timer);
     if (time != 0) first = std::min(first, time);
-  };
-  at(c.owed.due());
-  at(c.ending.finish_due);
-  at(c.ask_due);
-  at(c.life.refusal_due);
-  at(c.pace_due);
-  if (c.room.since() != 0) at(c.room.since() + config_.dead_after);
-  if (c.timeout_from != 0) at(c.timeout_from + timeout_of(c, unvalidated(c)));
-  if (c.out.outstanding()) at(c.out.loss_due(c.rtt));
+    return true;
+  });
   return first == UINT64_MAX ? 0 : first;
 }
 
@@ -46,64 +76,73 @@ void Core::run_timers(uint64_t now) noexcept {
   next_due_ = UINT64_MAX;
   timed_.for_each([&](Connection& c) {
     const uint64_t when = due(c);
-    if (when != 0 && when <= now && !on_timer(c, now)) return;
+    if (when != 0 && when <= now && !run_timers(c, now)) return;
     const uint64_t then = due(c);
     if (then == 0) List<Connection, TimedHook>::remove(c);
     else next_due_ = std::min(next_due_, then);
   });
 }
 
-// False: the connection is gone.
-bool Core::on_timer(Connection& c, uint64_t now) noexcept {
+// Those that are due. False: the connection is gone.
+bool Core::run_timers(Connection& c, uint64_t now) noexcept {
   WEFT_ASSERT(by_id(c.who.id) == &c && List<Connection, TimedHook>::linked(c));
   WEFT_ASSERT(c.ending.finish_due == 0 || c.ending.finishing);
   WEFT_ASSERT((c.owed.due() != 0) == List<Connection, OwedHook>::linked(c));
-  if (c.ending.finish_due != 0 && now >= c.ending.finish_due) {  // it left before all was there
-    fail(c, core::ProviderError::PeerDied, Death::Truncated, 0);
-    return false;
-  }
-  if (c.room.since() != 0 && now - c.room.since() >= config_.dead_after) {
-    if (now - c.room.tried_at() <= SendRoom::pause_ns) {
-      fail(c, core::ProviderError::PeerUnreachable, Death::NoRoom, now - c.room.since());
+  return all_timers([&](auto timer) {
+    const uint64_t when = due(c, timer);
+    return when == 0 || now < when || on_timer(c, timer, now);
+  });
+}
+
+// The timer is due. False: the connection is gone.
+bool Core::on_timer(Connection& c, Timer timer, uint64_t now) noexcept {
+  switch (timer) {
+    case Timer::Finish:
+      fail(c, core::ProviderError::PeerDied, Death::Truncated, 0);
       return false;
-    }
-    c.room.forget();  // nothing more was to be sent
-  }
-  if (const uint64_t when = c.out.loss_due(c.rtt); when != 0 && now >= when) {
-    const uint64_t before = c.out.lost_packets();
-    const size_t lost = c.out.detect_lost(c.rtt, now);
-    if (lost != 0)
+    case Timer::NoRoom:
+      if (now - c.room.tried_at() <= SendRoom::pause_ns) {
+        fail(c, core::ProviderError::PeerUnreachable, Death::NoRoom, now - c.room.since());
+        return false;
+      }
+      c.room.forget();  // nothing more was to be sent
+      break;
+    case Timer::Loss: {
+      const uint64_t before = c.out.lost_packets();
+      const size_t lost = c.out.detect_lost(c.rtt, now);
+      if (lost == 0) break;
       c.congestion->on_loss({.sign = congestion::LossSign::Reported,
                              .bytes = lost,
                              .in_flight = c.out.in_flight(),
                              .sent = c.out.next(),
                              .now = now});
-    if (lost != 0) {
       c.history.on_loss(before);
       flush(c, now, true);
+      break;
     }
-  }
-  if (c.ask_due != 0 && now >= c.ask_due) {  // the packet that asked, or its answer, may be lost
-    c.ask_due = 0;
-    if (c.out.outstanding() && c.out.unsent() == 0)
+    case Timer::Ask:  // the packet that asked, or its answer, may be lost
+      c.ask_due = 0;
+      if (c.out.outstanding() && c.out.unsent() == 0)
+        (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
+      break;
+    case Timer::Refusal:
+      c.life.refusal_due = 0;
+      if (c.life.refused_from == 0 || starved(c)) break;
+      ++counters_.timeouts;  // the packet link looks for refusals after each
       (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
-  }
-  if (c.life.refusal_due != 0 && now >= c.life.refusal_due) {  // if nobody is there, we are told once more
-    c.life.refusal_due = 0;
-    if (c.life.refused_from != 0 && !starved(c)) {
-      ++counters_.timeouts;  // whoever carries refusals looks for them after each
-      (void)send_alone(c, PacketType::Data, wants_ack, c.out.next(), now);
-    }
-  }
-  if (c.pace_due != 0 && now >= c.pace_due) {
-    c.pace_due = 0;
-    flush(c, now, true);
-  }
-  if (c.timeout_from != 0 && now >= c.timeout_from + timeout_of(c, unvalidated(c)) && !on_timeout(c, now))
-    return false;
-  if (c.owed.due() != 0 && now >= c.owed.due()) {
-    c.owed.on_due();
-    if (!send_alone(c, PacketType::Data, 0, c.out.next(), now)) c.owed.try_later(now);
+      break;
+    case Timer::Pace:
+      c.pace_due = 0;
+      flush(c, now, true);
+      break;
+    case Timer::Answer:
+      return on_timeout(c, now);
+    case Timer::Acknowledge:
+      c.owed.on_due();
+      if (!send_alone(c, PacketType::Data, 0, c.out.next(), now)) c.owed.try_later(now);
+      break;
+    case Timer::Count:
+      break;
   }
   return true;
 }
