@@ -115,15 +115,6 @@ void kofi_op_meet(struct kofi_op *send, struct kofi_op *recv)
 }
 EXPORT_SYMBOL_GPL(kofi_op_meet);
 
-/* --- endpoints that others work on --- */
-
-void kofi_ep_put(struct fid_ep *ep)
-{
-	if (refcount_dec_and_test(&ep->held))
-		complete(&ep->unused);
-}
-EXPORT_SYMBOL_GPL(kofi_ep_put);
-
 /* --- one-sided operations on regions of the core's table --- */
 
 static int mr_rma(struct fid_domain *domain, const struct fi_msg_rma *msg, bool write)

@@ -282,7 +282,11 @@ static inline void kofi_ep_get(struct fid_ep *ep)
 	refcount_inc(&ep->held);
 }
 
-void kofi_ep_put(struct fid_ep *ep);
+static inline void kofi_ep_put(struct fid_ep *ep)
+{
+	if (refcount_dec_and_test(&ep->held))
+		complete(&ep->unused);
+}
 
 static inline void kofi_ep_wait(struct fid_ep *ep)
 {
