@@ -10,7 +10,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "link/roce/test_side.hpp"
@@ -140,7 +143,9 @@ TEST(RoceShm, LongMessagesGoInAggregates) {
 
 // A capture is of packets as a network card would send them.
 TEST(RoceShm, NoAggregatesWhereSomebodyCaptures) {
-  const std::string path = ::testing::TempDir() + "weft-aggregate-" + std::to_string(::getpid());
+  std::string folder = ::testing::TempDir() + "weft-aggregate-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/capture";  // each process and device adds its number
   for (const bool sender : {false, true}) {
     ASSERT_EQ(::setenv("WEFT_PCAP", path.c_str(), 1), 0);
     std::optional<Side> one(local);
@@ -156,7 +161,7 @@ TEST(RoceShm, NoAggregatesWhereSomebodyCaptures) {
     EXPECT_EQ(a.packets().aggregates, 0U);
     EXPECT_GE(b.counters().shm.received, 64U);
   }
-  ::unlink(path.c_str());
+  std::filesystem::remove_all(folder);
 }
 
 TEST(RoceShm, ADeviceMeetsItself) {
