@@ -12,6 +12,10 @@
 namespace weft::fi {
 namespace {
 
+#ifdef WEFT_CHOSEN_PROVIDERS  // for editing (cmake/modules.cmake)
+constexpr size_t on_cards = 0;
+constexpr std::array all{WEFT_CHOSEN_PROVIDERS};
+#else
 // In the order in which fi_getinfo returns them. The last ones are there where WEFT_NIC names a network card.
 constexpr size_t on_cards = 2;
 constexpr std::array<const Provider*, 9 + on_cards> all = {
@@ -20,6 +24,7 @@ constexpr std::array<const Provider*, 9 + on_cards> all = {
     &provider_of<providers::TcpRxm>,    &provider_of<providers::Verbs>,    &provider_of<providers::VerbsRxm>,
     &provider_of<providers::NicUdpRxd>, &provider_of<providers::NicUdp>,
 };
+#endif
 
 bool has_cards() {
   read_settings();  // this is asked before anything else looks at the configuration file
@@ -33,7 +38,7 @@ bool has_cards() {
 
 std::span<const Provider* const> providers() {
   static const size_t count = has_cards() ? all.size() : all.size() - on_cards;
-  return std::span(all).first(count);
+  return std::span<const Provider* const>(all).first(count);
 }
 
 }  // namespace weft::fi
