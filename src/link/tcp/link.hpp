@@ -136,7 +136,7 @@ class Link : public proto::LinkBase {
   uint64_t delivered_sequence(const Peer& peer) const noexcept { return peer.delivered; }
 
   template <class Handler>
-  int poll(Handler& handler) noexcept {
+  [[gnu::always_inline]] int poll(Handler& handler) noexcept {
     if (has_background_work()) flush_dirty();
     int taken = sessions_.read_hot([&](Peer& peer) { return read_hot(peer, handler); });
     if (sessions_.has_stalled()) [[unlikely]]

@@ -267,7 +267,7 @@ class Messages {
     for (size_t i = 0; i < part_count; ++i) bytes += parts[i].iov_len;
     return bytes;
   }
-  bool committed(Connection& connection, bool sent) noexcept {
+  [[gnu::always_inline]] bool committed(Connection& connection, bool sent) noexcept {
     kept_ |= connection.channel.unflushed();
     if (!connection.dirty) note_dirty(connection);
     return sent;

@@ -148,7 +148,8 @@ class Packets {
   };
 
   template <class Handler>
-  int take(const os::Fd& socket, std::span<const std::byte> destination, Handler& handler) noexcept {
+  [[gnu::always_inline]] int take(const os::Fd& socket, std::span<const std::byte> destination,
+                                  Handler& handler) noexcept {
     const size_t batches = receiver_->receive(socket);
     int packets = 0;
     for (size_t i = 0; i < batches; ++i) {

@@ -23,7 +23,7 @@ struct Engine<L>::Taker {
   bool done = false;
 
   bool satisfied() const noexcept { return done; }
-  bool wants(const Peer& peer, const wire::FrameHead& head) const noexcept {
+  bool wants(const PeerState& peer, const wire::FrameHead& head) const noexcept {
     if (head.kind != (request.tagged ? wire::FrameKind::Tagged : wire::FrameKind::Msg)) return false;
     if (engine.context_for(head) != &rx || peer.lost) return false;
     if (rx.directed && request.source != FI_ADDR_UNSPEC && request.source != peer.fi_addr) return false;
@@ -35,7 +35,7 @@ struct Engine<L>::Taker {
   bool on_frame(typename L::PeerBase& base, const wire::FrameHead& head,
                 const std::byte* payload) noexcept requires HasLoans<L> {
     if (done) return false;  // stays where it is, for the next take()
-    Peer& peer = static_cast<Peer&>(base);
+    PeerState& peer = static_cast<Peer&>(base);
     if (!wants(peer, head)) return engine.on_frame(base, head, payload);
     const typename L::Loan loan = engine.link_.loan(base);
     if (!loan) return engine.on_frame(base, head, payload);  // no memory
@@ -113,12 +113,12 @@ int Engine<L>::reserve(fi_addr_t dest, size_t bytes, uint64_t& handle,
   if (!make_open_table()) return -FI_ENOMEM;
   uint8_t context = 0;
   int error = 0;
-  Peer* const peer = find_peer(dest, context, error);
+  PeerState* const peer = find_peer(dest, context, error);
   if (peer == nullptr) return -error;
   if ((peer->gate & PeerState::gate_reserved) != 0) return -FI_EBUSY;
   error = EAGAIN;
   typename L::ReservedBuffer* const buffer =
-      peer->gate == 0 && !open_->is_full() ? link_.reserve(*peer, bytes, error) : nullptr;
+      peer->gate == 0 && !open_->is_full() ? link_.reserve(full(*peer), bytes, error) : nullptr;
   if (buffer == nullptr) {
     if (error == EOPNOTSUPP) return -FI_EOPNOTSUPP;
     progress();
@@ -157,7 +157,7 @@ int Engine<L>::commit(TxContext& tx, uint64_t handle,
   const bool sent = link_.commit(*entry->buffer, head);
   open_->remove(*entry);
   if (!sent) return -FI_EIO;
-  reporting_ = &tx;
+  errors_.report_to(tx);
   count_sent(message.length);
   if (tx.sends != nullptr) tx.sends->add(1);
   push_unsent();
@@ -181,7 +181,7 @@ int Engine<L>::rings(fi_addr_t dest, RingUse& out) noexcept requires HasLoans<L>
   if (av_ == nullptr) return -FI_EOPBADSTATE;
   if (av_->lookup(dest) == nullptr) return -FI_EINVAL;
   for (const auto& peer : peers_)
-    if (peer->fi_addr == dest) out = link_.rings(*peer);
+    if (peer->fi_addr == dest) out = link_.rings(full(*peer));
   return 0;
 }
 
@@ -192,7 +192,7 @@ int Engine<L>::copies(fi_addr_t source, uint64_t length, CopyUse& out) noexcept 
     if (av_ == nullptr) return -FI_EOPBADSTATE;
     if (av_->lookup(source) == nullptr) return -FI_EINVAL;
     for (const auto& peer : peers_)
-      if (peer->fi_addr == source) found = peer.get();
+      if (peer->fi_addr == source) found = &full(*peer);
     if (found == nullptr) {
       out = {};
       return 0;

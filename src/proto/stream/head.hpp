@@ -46,7 +46,7 @@ enum Shape : uint8_t {
     std::memcpy(out + at, &extension, sizeof(extension));
     at += sizeof(extension);
   }
-  const auto put = [&](uint64_t value, uint8_t four, uint8_t eight) {
+  const auto put = [&](uint64_t value, uint8_t four, uint8_t eight) __attribute__((always_inline)) {
     if (value == 0) return;
     const size_t width = value >> 32 == 0 ? 4 : 8;
     shape |= width == 4 ? four : eight;

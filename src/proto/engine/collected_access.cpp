@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Engine<Link>, part: one-sided operations that go together. Included by engine.hpp.
+// EngineCore, part: one-sided operations that go together.
 //
 // Entering the kernel to reach a peer's memory costs about as much as copying some ten KiB. So RMA writes (reads) that a program posts one after the
 // other, without looking for completions in between, wait in the peer's queue for each other, and the link moves them by one call: when there are
 // enough of them, when something else is posted to that peer, or at the next poll. Never the first one after a poll, and never a short one: a
 // flag that is written behind data arrives with the call that posts it. FI_MORE says that more will come, so with it any length waits.
-#pragma once
+#include "proto/engine/engine_core.hpp"
 
 #include <algorithm>
 #include <array>
 
-#include "proto/engine/engine.hpp"
+#include "base/assert.hpp"
 
 namespace weft::proto {
 
-inline constexpr uint32_t collected_max = 8;
-inline constexpr uint64_t collected_bytes_max = uint64_t{1} << 19;
-inline constexpr uint64_t collected_least = 4096;  // bytes of an operation without FI_MORE
+namespace {
 
-template <Link L>
-bool Engine<L>::may_collect(const TxContext& tx, Peer& peer, const Request& request, size_t length) noexcept {
+constexpr uint32_t collected_max = 8;
+constexpr uint64_t collected_bytes_max = uint64_t{1} << 19;
+constexpr uint64_t collected_least = 4096;  // bytes of an operation without FI_MORE
+
+}  // namespace
+
+bool EngineCore::may_collect(const TxContext& tx, PeerState& peer, const Request& request,
+                             size_t length) noexcept {
   if (request.kind != OpKind::Write && request.kind != OpKind::Read) return false;
   constexpr uint64_t apart = FI_INJECT | FI_FENCE | FI_REMOTE_CQ_DATA;
   const bool more = (request.flags & FI_MORE) != 0;
@@ -36,14 +40,10 @@ bool Engine<L>::may_collect(const TxContext& tx, Peer& peer, const Request& requ
         peer.collected_pieces + pieces > access_pieces_max)
       return false;
   }
-  return visit_side(link_, peer, []<class S>(S& side, auto& part) {
-    if constexpr (HasRemoteMemory<S>) return side.reaches(part);
-    else return false;
-  });
+  return any_link_.reaches(peer);
 }
 
-template <Link L>
-void Engine<L>::collect(Peer& peer, Op& op) noexcept {
+void EngineCore::collect(PeerState& peer, Op& op) noexcept {
   enqueue(peer, op);
   ++peer.collected;
   peer.collected_bytes += op.length;
@@ -52,8 +52,7 @@ void Engine<L>::collect(Peer& peer, Op& op) noexcept {
 }
 
 // No more come. Those that find no way now wait as all others do.
-template <Link L>
-void Engine<L>::end_collection(Peer& peer) noexcept {
+void EngineCore::end_collection(PeerState& peer) noexcept {
   if (peer.collected == 0) return;
   flush(peer);
   peer.collected = peer.collected_pieces = 0;
@@ -61,8 +60,7 @@ void Engine<L>::end_collection(Peer& peer) noexcept {
 }
 
 // The operations at the head of the queue that were collected. What cannot be reached goes on one by one.
-template <Link L>
-void Engine<L>::access_collected(Peer& peer) noexcept {
+void EngineCore::access_collected(PeerState& peer) noexcept {
   std::array<iovec, access_pieces_max> local;
   std::array<wire::RmaTarget, access_pieces_max> targets;
   size_t local_count = 0;
@@ -80,11 +78,8 @@ void Engine<L>::access_collected(Peer& peer) noexcept {
     local_count += op.iov_count;
     target_count += op.target_count;
   }
-  const bool done = visit_side(link_, peer, [&]<class S>(S& side, auto& part) {
-    if constexpr (HasRemoteMemory<S>)
-      return side.access(part, write, local.data(), local_count, targets.data(), target_count, bytes);
-    else return false;
-  });
+  const bool done =
+      any_link_.access(peer, write, local.data(), local_count, targets.data(), target_count, bytes);
   for (uint32_t i = 0; done && i < count; ++i)
     finish_transmit(*peer.queue.pop_front(), 0, core::ProviderError::None);
 }
