@@ -15,11 +15,6 @@
 namespace weft::os {
 namespace {
 
-// Between two attempts on endpoints that cannot be slept on: yields first, then pauses that grow, for a peer may have no room for hours.
-constexpr unsigned yields_max = 16;
-constexpr unsigned attempts_per_pause = 4;
-constexpr int64_t pause_ns_min = 20'000;
-constexpr int64_t pause_ns_max = 16'000'000;
 constexpr int64_t fork_look_ns = 100'000;
 constexpr uint64_t fork_timeout_ns = 20'000'000;
 
@@ -82,7 +77,7 @@ void ProgressThread::give(Guard& guard) noexcept {
   leave();
 }
 
-ProgressThread::ProgressThread(Lock& lock, Duty duty) : lock_(lock), duty_(duty) {}
+ProgressThread::ProgressThread(Lock& lock, Duty duty) : lock_(lock), schedule_(duty) {}
 
 ProgressThread::~ProgressThread() {
   stop_.store(true, std::memory_order_release);
@@ -106,7 +101,7 @@ int ProgressThread::add(core::Progressor& progressor) noexcept {
   } catch (const std::bad_alloc&) {
     return -ENOMEM;
   }
-  if (duty_ == Duty::BackgroundWork) {
+  if (duty() == Duty::BackgroundWork) {
     progressor.notify_background_work(this);
     return 0;
   }
@@ -126,7 +121,7 @@ void ProgressThread::remove(core::Progressor& progressor) noexcept {
 
 void ProgressThread::notify() noexcept {
   if (!origin_.is_here()) return;
-  notified_ = true;
+  schedule_.notified();
   if (start()) sleeper_->notify();
   else ask_for_notice();  // no descriptors or no thread now: the next send tries again
 }
@@ -156,26 +151,39 @@ bool ProgressThread::serve_unpolled() noexcept {
   bool came = false;
   for (core::Progressor* endpoint : endpoints_) {
     if (endpoint->was_polled()) continue;
-    if (duty_ == Duty::Everything || endpoint->has_background_work()) came = endpoint->advance() || came;
+    if (duty() == Duty::Everything || endpoint->has_background_work()) came = endpoint->advance() || came;
   }
   return came;
 }
 
+ProgressSchedule::Turn ProgressThread::look() noexcept {
+  ProgressSchedule::Turn turn;
+  turn.is_polled = was_polled();
+  turn.has_served = turn.is_polled && serve_unpolled();
+  for (core::Progressor* endpoint : endpoints_) endpoint->mark_polls();
+  turn.has_several = endpoints_.size() > 1;
+  if (duty() == Duty::BackgroundWork) {
+    turn.has_background_work = has_background_work();
+    turn.now = monotonic_ns();
+  }
+  return turn;
+}
+
 void ProgressThread::run() noexcept {
+  using State = ProgressSchedule::State;
   Guard guard(lock_, std::defer_lock);
   take(guard);
-  worked_at_ns_ = monotonic_ns();
   while (!stop_.load(std::memory_order_acquire)) {
-    const bool polled = was_polled();
-    if (polled && serve_unpolled()) look_ns_ = look_ns_min;
-    for (core::Progressor* endpoint : endpoints_) endpoint->mark_polls();
-    if (duty_ == Duty::BackgroundWork && !has_background_work()) {
-      if (monotonic_ns() - worked_at_ns_ >= rest_after_ns) rest(guard);
-      else stand_aside(guard);
-    } else {
-      if (duty_ == Duty::BackgroundWork) worked_at_ns_ = monotonic_ns();
-      if (polled) stand_aside(guard);
-      else work(guard);
+    switch (schedule_.turn(look())) {
+      case State::Aside:
+        stand_aside(guard);
+        break;
+      case State::Resting:
+        rest(guard);
+        break;
+      default:
+        work(guard);
+        break;
     }
   }
   give(guard);
@@ -183,33 +191,26 @@ void ProgressThread::run() noexcept {
 
 void ProgressThread::stand_aside(Guard& guard) noexcept {
   sleeper_->unwatch_all();
-  const unsigned looks_max = endpoints_.size() > 1 ? held_looks_max : held_looks_max_alone;
   give(guard);
-  bool taken = false;
-  unsigned looks = 0;
   do {
-    sleeper_->pause(look_ns_);
-    look_ns_ = std::min(2 * look_ns_, look_ns_max);
-    // Whoever holds the lock is at work, perhaps on another endpoint.
-  } while (!stop_.load(std::memory_order_acquire) && !(taken = try_take(guard)) && ++looks < looks_max);
-  if (!taken) take_ahead(guard);
+    sleeper_->pause(schedule_.look_after_ns());
+    if (stop_.load(std::memory_order_acquire)) break;
+    if (try_take(guard)) return;
+  } while (!schedule_.found_lock_held());
+  take_ahead(guard);
 }
 
 void ProgressThread::rest(Guard& guard) noexcept {
-  notified_ = false;
   ask_for_notice();
   give(guard);
   sleeper_->pause(-1);
   pause_after_wake(guard);
-  worked_at_ns_ = monotonic_ns();
 }
 
 // After a sleep.
 void ProgressThread::pause_after_wake(Guard& guard) noexcept {
   take(guard);
-  look_ns_ = look_ns_min;
-  const bool gives_way = duty_ == Duty::BackgroundWork && has_other_sleepers();
-  const int64_t pause_ns = notified_ ? pause_ns_after_wake : gives_way ? yield_ns : 0;
+  const int64_t pause_ns = schedule_.woke(duty() == Duty::BackgroundWork && has_other_sleepers());
   if (pause_ns == 0) return;
   give(guard);
   sleeper_->pause(pause_ns);
@@ -217,15 +218,13 @@ void ProgressThread::pause_after_wake(Guard& guard) noexcept {
 }
 
 void ProgressThread::work(Guard& guard) noexcept {
-  look_ns_ = look_ns_min;
   bool came = false;
   for (core::Progressor* endpoint : endpoints_) came = endpoint->advance() || came;
-  if (came) unarmed_ = 0;
+  schedule_.worked(came);
   sleeper_->drain();
   if (stop_.load(std::memory_order_acquire)) return;  // its notice may be gone
   if (sleeper_->arm(endpoints_)) {
-    unarmed_ = 0;
-    notified_ = false;
+    schedule_.falls_asleep();
     ask_for_notice();
     sleeper_->enter();
     give(guard);
@@ -237,14 +236,10 @@ void ProgressThread::work(Guard& guard) noexcept {
     pause_after_wake(guard);
     return;
   }
-  // There is work at once, or a peer has no room for what waits.
+  const int64_t pause_ns = schedule_.retry_after_ns();
   give(guard);
-  if (unarmed_++ < yields_max) {
-    yield_processor();
-  } else {
-    const unsigned doublings = std::min((unarmed_ - yields_max) / attempts_per_pause, 10U);
-    sleeper_->pause(std::min(pause_ns_min << doublings, pause_ns_max));
-  }
+  if (pause_ns == 0) yield_processor();
+  else sleeper_->pause(pause_ns);
   take(guard);
 }
 
