@@ -109,8 +109,14 @@ concept CountsBursts = requires(const N& local) {
 template <class N, class F>
 concept BothHaveSleep = proto::HasSleep<N> && proto::HasSleep<F>;
 
+// A counter with a constant rate, which is read at polls, and the clock by which that rate is measured.
+struct SystemClock {
+  static uint64_t ticks() noexcept { return arch::ticks(); }
+  static uint64_t now_ns() noexcept { return os::monotonic_ns(); }
+};
+
 // N, F: any links; the composite can be slept on when both can. Names: how an address holds both (address.hpp).
-template <class N, class F, class Names>
+template <class N, class F, class Names, class Clock = SystemClock>
 class Link : public proto::LinkBase,
              public proto::DeviceBelow<F>,
              public detail::OfLocal<N>,
@@ -399,17 +405,17 @@ class Link : public proto::LinkBase,
   [[gnu::noinline]] int look_remote(Handler& handler) noexcept {
     uint32_t burst = 0;
     if constexpr (CountsBursts<Local>) burst = local_.burst();
-    if (!schedule_.look(arch::ticks(), local_on_, burst)) return 0;
+    if (!schedule_.look(Clock::ticks(), local_on_, burst)) return 0;
     RemoteHandler<Handler> side{handler};
     const int taken = remote_.poll(side);
-    if (taken != 0) schedule_.on_remote_frames(arch::ticks());
+    if (taken != 0) schedule_.on_remote_frames(Clock::ticks());
     schedule_.remote_polled();
     return taken;
   }
 
   // The remote side may buffer frames until its next poll, and an answer is likely.
   void expect_remote() noexcept {
-    if (!schedule_.is_remote_next()) schedule_.expect_remote(arch::ticks());
+    if (!schedule_.is_remote_next()) schedule_.expect_remote(Clock::ticks());
   }
   // Both sides run their housekeeping now and then.
   void time_passes() noexcept {

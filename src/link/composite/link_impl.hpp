@@ -6,8 +6,8 @@
 
 namespace weft::link::composite {
 
-template <class N, class F, class Names>
-Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
+template <class N, class F, class Names, class Clock>
+Result<void> Link<N, F, Names, Clock>::open(std::string_view name, Events& events) {
   events_ = &events;
   local_events_.link = this;
   remote_events_.link = this;
@@ -44,8 +44,8 @@ Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
     }
   }
   owner_pid_ = os::process_id();
-  opened_ticks_ = arch::ticks();
-  opened_ns_ = os::monotonic_ns();
+  opened_ticks_ = Clock::ticks();
+  opened_ns_ = Clock::now_ns();
   if (!Names::join(parts, address_)) {
     close();
     return Error{EADDRNOTAVAIL, "the network address of this endpoint has no text form"};
@@ -56,8 +56,8 @@ Result<void> Link<N, F, Names>::open(std::string_view name, Events& events) {
   return {};
 }
 
-template <class N, class F, class Names>
-void Link<N, F, Names>::close() noexcept {
+template <class N, class F, class Names, class Clock>
+void Link<N, F, Names, Clock>::close() noexcept {
   if (owner_pid_ == 0) return;
   if (local_on_) local_.close();
   remote_.close();
@@ -67,37 +67,38 @@ void Link<N, F, Names>::close() noexcept {
   owner_pid_ = 0;
 }
 
-template <class N, class F, class Names>
-bool Link<N, F, Names>::arm() noexcept requires BothHaveSleep<N, F> {
+template <class N, class F, class Names, class Clock>
+bool Link<N, F, Names, Clock>::arm() noexcept requires BothHaveSleep<N, F> {
   if (local_on_ && !local_.arm()) return false;
   if (remote_.arm()) return true;
   if (local_on_) local_.disarm();
-  schedule_.expect_remote(arch::ticks());  // it has work
+  schedule_.expect_remote(Clock::ticks());  // it has work
   return false;
 }
 
-template <class N, class F, class Names>
-void Link<N, F, Names>::disarm() noexcept requires BothHaveSleep<N, F> {
+template <class N, class F, class Names, class Clock>
+void Link<N, F, Names, Clock>::disarm() noexcept requires BothHaveSleep<N, F> {
   if (local_on_) local_.disarm();
   remote_.disarm();
-  schedule_.expect_remote(arch::ticks());
+  schedule_.expect_remote(Clock::ticks());
 }
 
 // Once, over 10 ms at least: the two clocks are read one after the other.
-template <class N, class F, class Names>
-void Link<N, F, Names>::calibrate() noexcept {
+template <class N, class F, class Names, class Clock>
+void Link<N, F, Names, Clock>::calibrate() noexcept {
   constexpr uint64_t measured_us_min = 10'000;
   if (opened_ns_ == 0) return;
-  const uint64_t us = (os::monotonic_ns() - opened_ns_) / 1'000;
+  const uint64_t us = (Clock::now_ns() - opened_ns_) / 1'000;
   if (us < measured_us_min) return;
-  schedule_.calibrate(std::max<uint64_t>((arch::ticks() - opened_ticks_) / us, 1));
+  schedule_.calibrate(std::max<uint64_t>((Clock::ticks() - opened_ticks_) / us, 1));
   opened_ns_ = 0;
 }
 
 // A program may name a peer by its network address alone; a Hello has the full name. Both mean one peer, whichever came first.
-template <class N, class F, class Names>
-typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, const Parts& parts,
-                                                              bool is_hello) const {
+template <class N, class F, class Names, class Clock>
+typename Link<N, F, Names, Clock>::PeerBase* Link<N, F, Names, Clock>::find(const Name& name,
+                                                                            const Parts& parts,
+                                                                            bool is_hello) const {
   if (PeerBase* known = peers_.find(Table::name_of(name)); known != nullptr) return known;
   Parts other = parts;
   Name bare{};
@@ -120,17 +121,17 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::find(const Name& name, 
 }
 
 // Local when the peer says that it shares memory with us and is there to be met. Asked once, before anything is sent.
-template <class N, class F, class Names>
-Path Link<N, F, Names>::choose(const Parts& parts) const noexcept {
+template <class N, class F, class Names, class Clock>
+Path Link<N, F, Names, Clock>::choose(const Parts& parts) const noexcept {
   if (!local_on_ || parts.local_length == 0 || parts.host != host_) return Path::Remote;
   if constexpr (KnowsPresence<Local>)
     if (!Local::is_present(parts.local_address())) return Path::Remote;
   return Path::Local;
 }
 
-template <class N, class F, class Names>
-typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect(std::span<const std::byte> address,
-                                                                 int& error) {
+template <class N, class F, class Names, class Clock>
+typename Link<N, F, Names, Clock>::PeerBase* Link<N, F, Names, Clock>::connect(
+    std::span<const std::byte> address, int& error) {
   error = 0;
   Parts parts{};
   Name name{};
@@ -153,28 +154,30 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect(std::span<const
   return peer;
 }
 
-template <class N, class F, class Names>
-typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect_local(const Name& name, const Parts& parts,
-                                                                       int& error) {
+template <class N, class F, class Names, class Clock>
+typename Link<N, F, Names, Clock>::PeerBase* Link<N, F, Names, Clock>::connect_local(const Name& name,
+                                                                                     const Parts& parts,
+                                                                                     int& error) {
   const Connecting meant(connecting_, name);
   auto* base = local_.connect(parts.local_address(), error);
   return base != nullptr ? &PeerBase::of_local(*base) : nullptr;
 }
 
-template <class N, class F, class Names>
-typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::connect_remote(const Name& name, const Parts& parts,
-                                                                        int& error) {
+template <class N, class F, class Names, class Clock>
+typename Link<N, F, Names, Clock>::PeerBase* Link<N, F, Names, Clock>::connect_remote(const Name& name,
+                                                                                      const Parts& parts,
+                                                                                      int& error) {
   const Connecting meant(connecting_, name);
   auto* base = remote_.connect(parts.remote_address(), error);
   if (base == nullptr) return nullptr;
-  schedule_.expect_remote(arch::ticks());
+  schedule_.expect_remote(Clock::ticks());
   return &PeerBase::of_remote(*base);
 }
 
 // Somebody is met on one side: the peer of that name, made when it is new. Null: no name of ours.
-template <class N, class F, class Names>
-typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::appears(std::span<const std::byte> given,
-                                                                 Path path) {
+template <class N, class F, class Names, class Clock>
+typename Link<N, F, Names, Clock>::PeerBase* Link<N, F, Names, Clock>::appears(
+    std::span<const std::byte> given, Path path) {
   Parts parts{};
   Name name{};
   if (!canonical(connecting_ != nullptr ? std::span<const std::byte>(*connecting_) : given, parts, name))
@@ -190,24 +193,24 @@ typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::appears(std::span<const
   return peer;
 }
 
-template <class N, class F, class Names>
-typename Link<N, F, Names>::PeerBase* Link<N, F, Names>::make(const Name& name, Path path) {
+template <class N, class F, class Names, class Clock>
+typename Link<N, F, Names, Clock>::PeerBase* Link<N, F, Names, Clock>::make(const Name& name, Path path) {
   PeerBase* peer = events_->make_peer(name);
   peer->path = path;
   peer->name = name;
   return peer;
 }
 
-template <class N, class F, class Names>
-typename N::PeerBase* Link<N, F, Names>::local_appears(std::span<const std::byte> name) {
+template <class N, class F, class Names, class Clock>
+typename N::PeerBase* Link<N, F, Names, Clock>::local_appears(std::span<const std::byte> name) {
   PeerBase* peer = appears(name, Path::Local);
   if (peer == nullptr) return nullptr;
   peer->local_met = true;
   return &peer->local();
 }
 
-template <class N, class F, class Names>
-typename F::PeerBase* Link<N, F, Names>::remote_appears(std::span<const std::byte> name) {
+template <class N, class F, class Names, class Clock>
+typename F::PeerBase* Link<N, F, Names, Clock>::remote_appears(std::span<const std::byte> name) {
   PeerBase* peer = appears(name, Path::Remote);
   if (peer == nullptr) return nullptr;
   peer->remote_met = true;

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -387,9 +388,10 @@ using PlainLink = Link<loopback::Link, loopback::Link, TestNames>;
 static_assert(proto::Link<PlainLink> && proto::HasSides<PlainLink> && proto::HasSleep<PlainLink>);
 static_assert(!proto::HasSmallFrames<PlainLink> && !proto::HasLoans<PlainLink>);
 
-struct PlainNode final : PlainLink::Events {
-  using Peer = PlainLink::PeerBase;
-  PlainNode() { EXPECT_TRUE(link.open("", *this)); }
+template <class L>
+struct NodeOf final : L::Events {
+  using Peer = typename L::PeerBase;
+  NodeOf() { EXPECT_TRUE(link.open("", *this)); }
   Peer* make_peer(std::span<const std::byte>) override {
     peers.push_back(std::make_unique<Peer>());
     return peers.back().get();
@@ -403,8 +405,9 @@ struct PlainNode final : PlainLink::Events {
   }
   std::vector<std::unique_ptr<Peer>> peers;
   std::vector<uint64_t> seen;
-  PlainLink link;
+  L link;
 };
+using PlainNode = NodeOf<PlainLink>;
 
 TEST_F(Composite, LocalMayBeAnyLink) {
   PlainNode a;
@@ -426,6 +429,87 @@ TEST_F(Composite, LocalMayBeAnyLink) {
   }
   EXPECT_EQ(local.seen, std::vector<uint64_t>{1});
   EXPECT_EQ(remote.seen, std::vector<uint64_t>{2});
+}
+
+// Two links that tell what calls they get.
+int g_remote_polls = 0;
+template <bool is_remote>
+struct Watched : loopback::Link {
+  static inline loopback::Events* events = nullptr;
+  Result<void> open(std::string_view name, loopback::Events& opened) {
+    events = &opened;
+    return loopback::Link::open(name, opened);
+  }
+  template <class Handler>
+  int poll(Handler& handler) noexcept {
+    g_remote_polls += is_remote ? 1 : 0;
+    return loopback::Link::poll(handler);
+  }
+};
+
+struct TestClock {
+  static inline uint64_t ns = 0;
+  static inline uint64_t ticks_per_us = 0;
+  static inline uint64_t counter = 0;
+  static uint64_t ticks() noexcept { return counter; }
+  static uint64_t now_ns() noexcept { return ns; }
+  static void pass(uint64_t us) {
+    ns += us * 1'000;
+    counter += us * ticks_per_us;
+  }
+};
+
+// By counters of several rates.
+class CompositeClock : public Composite, public testing::WithParamInterface<uint64_t> {
+ protected:
+  using ClockedLink = Link<Watched<false>, Watched<true>, TestNames, TestClock>;
+  static constexpr uint64_t hot_us = PollScheduler::remote_hot_ns / 1'000;
+  static constexpr uint64_t hot_us_assumed(uint64_t ticks_per_us) {
+    return hot_us * PollScheduler::units_per_us_assumed / ticks_per_us;
+  }
+  void SetUp() override {
+    Composite::SetUp();
+    TestClock::ns = 77'000'000'000;
+    TestClock::counter = 123'456'789;
+    TestClock::ticks_per_us = GetParam();
+    node.emplace();
+  }
+  // For so long each poll of an endpoint that has slept reads the remote side, as it does while an exchange goes on.
+  uint64_t measured_hot_us() {
+    EXPECT_TRUE(node->link.arm());
+    node->link.disarm();
+    for (uint64_t us = 0; us < 100'000; ++us) {
+      const int before = g_remote_polls;
+      (void)node->link.poll(*node);
+      if (g_remote_polls == before) return us;
+      TestClock::pass(1);
+    }
+    return UINT64_MAX;
+  }
+  std::optional<NodeOf<ClockedLink>> node;
+};
+INSTANTIATE_TEST_SUITE_P(Rates, CompositeClock, testing::Values(25, 1'000, 2'500, 3'000, 5'000),
+                         [](const auto& rate) { return std::to_string(rate.param) + "PerMicrosecond"; });
+
+TEST_P(CompositeClock, TheRateOfTheCounterIsMeasuredOverTenMilliseconds) {
+  EXPECT_EQ(measured_hot_us(), hot_us_assumed(GetParam()));
+  TestClock::ns = 77'000'000'000 + 9'999'000;
+  TestClock::counter = 123'456'789 + 9'999 * GetParam();
+  Watched<true>::events->time_passes();
+  EXPECT_EQ(measured_hot_us(), hot_us_assumed(GetParam())) << "too early to tell";
+  TestClock::pass(10'000);
+  Watched<true>::events->time_passes();
+  EXPECT_EQ(measured_hot_us(), hot_us);
+}
+
+TEST_P(CompositeClock, TheRateOfTheCounterIsMeasuredOnce) {
+  TestClock::pass(20'000);
+  Watched<false>::events->time_passes();
+  EXPECT_EQ(measured_hot_us(), hot_us);
+  TestClock::ns += 60'000'000'000;  // the counter stood still
+  Watched<false>::events->time_passes();
+  Watched<true>::events->time_passes();
+  EXPECT_EQ(measured_hot_us(), hot_us);
 }
 
 }  // namespace
