@@ -384,7 +384,9 @@ TEST(ShmLink, NobodyThereIsUnreachableButSlowIsNot) {
   ASSERT_NE(to_nobody, nullptr) << "it may still come up";
   Peer* to_slow = a.connect(slow);
   ASSERT_TRUE(a.send(*to_slow, 1, pattern(1, 8)));
-  EXPECT_TRUE(a.poll_until([&] { return !a.lost.empty(); }, 7000));
+  for (Peer* peer : {to_nobody, to_slow}) peer->handshake.met_at_ns -= 4'000 * ms;  // of 5 s
+  EXPECT_FALSE(a.poll_until([&] { return !a.lost.empty(); }, 500));
+  EXPECT_TRUE(a.poll_until([&] { return !a.lost.empty(); }, 3000));
   a.poll_until([] { return false; }, 500);
   ASSERT_EQ(a.lost.size(), 1u) << "a peer that computes for some seconds is not gone";
   EXPECT_EQ(a.lost[0].name, name);
