@@ -27,6 +27,7 @@ set(WEFT_PROVIDERS "" CACHE STRING "Which of src/api/libfabric/providers/ the dr
 function(weft_choose_providers out)
   set(kept "${${out}}")
   set(types "")
+  set(chosen "")
   foreach(name IN LISTS WEFT_PROVIDERS)
     set(file "${PROJECT_SOURCE_DIR}/src/api/libfabric/providers/${name}.cpp")
     if(NOT EXISTS "${file}")

@@ -36,12 +36,15 @@ set(WEFT_TEST_ENV_OURS "${env}" "LD_LIBRARY_PATH=${WEFT_COMPAT_DIR}")
 
 # System tests name, count and kill: each on a host of its own, if this machine gives namespaces, or else one after the other.
 set(WEFT_ISOLATED bash "${PROJECT_SOURCE_DIR}/tests/isolated.sh")
-execute_process(COMMAND ${WEFT_ISOLATED} true RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+execute_process(COMMAND ${CMAKE_COMMAND} -E env "WEFT_SOURCE=${PROJECT_SOURCE_DIR}" "WEFT_BUILD=${PROJECT_BINARY_DIR}" ${WEFT_ISOLATED} true
+                WORKING_DIRECTORY "${PROJECT_BINARY_DIR}" RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
 if(NOT status EQUAL 0)
   message(STATUS "weft: no namespaces here (unshare(1)): system tests run one at a time")
   set(WEFT_ISOLATED "")
 endif()
-# These measure, or look at what the whole machine has: alone on it, and not on a host of their own.
+# Some compile and link in folders of their own, and need no host of their own to run beside others. Some measure, or look at what the whole machine has:
+# alone on it, and not on a host of their own.
+set(WEFT_BESIDE_OTHERS "^(direct|vendor_test|libfabric_headers_test|wrong_archive_test|consumer_test|relocate_test|mux_test|checks_test|extensions_test|provider_versions_test)$")
 set(WEFT_ALONE "^(busy_processors|progress|hang|oversubscribed|loss|asleep|leftovers)_test$")
 
 # weft_gtest(<target> <name> <label> <environment...>): registers each case of a program under "<name>: ".
@@ -67,7 +70,7 @@ endfunction()
 set(WEFT_PLAIN_TESTS "/(proto/engine/(engine|leaving|link_concepts)|link/(message/(engine|frame_sizes)|tcp/frame_sizes)|endpoints/device)_test\\.cpp$")
 # The sources of tests in release. What programs run is optimised in the libraries that the tests are linked with; the sources of the tests are
 # compiled without it, which takes between half and a fifth of the time. proto is an exception, for its simulators compute for long and are in no
-# library; so is link, where cases run against the clock.
+# library.
 function(weft_plain_code target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O0)
@@ -195,7 +198,9 @@ function(weft_system_test test name env)
     add_test(NAME "${test}" COMMAND ${WEFT_ISOLATED} ${ARGN} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
   else()
     add_test(NAME "${test}" COMMAND ${ARGN} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
-    set_tests_properties("${test}" PROPERTIES RUN_SERIAL TRUE)
+    if(NOT name MATCHES "${WEFT_BESIDE_OTHERS}")
+      set_tests_properties("${test}" PROPERTIES RUN_SERIAL TRUE)
+    endif()
   endif()
   # The longest first, or the last ones run alone. Seconds of one machine: their order counts.
   set(cost 0)

@@ -29,7 +29,7 @@ def complaint(path, good: memory.Memory) -> str:
         return ""
     result = subprocess.run([*COMMAND, str(path.relative_to(files.ROOT))], cwd=files.ROOT, capture_output=True, text=True, check=False)
     if result.returncode != 0:
-        return result.stderr
+        return f"{path.relative_to(files.ROOT)} (status {result.returncode}):\n{result.stderr}"
     good.keep(before, key)
     return ""
 
