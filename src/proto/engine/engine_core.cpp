@@ -58,7 +58,7 @@ void EngineCore::release_receive_context(size_t index) noexcept {
       op.rx = nullptr;
       if (op.kind != OpKind::Receive) return;
       if (peer->fragmented_receive == &op) peer->fragmented_receive = nullptr;
-      if (!is_forked_copy()) end_meeting(op);
+      if (!is_forked_copy()) copy_.end_meeting(op);
       List<Op, InFlightHook>::remove(op);
       acknowledge(*peer, op.remote, FI_EINVAL);
       context->ops.give(op);
@@ -119,15 +119,14 @@ void EngineCore::abandon() noexcept {
     peer->collected = 0;
     while (Op* op = peer->queue.pop_front()) give_transmit(*op);
     while (Op* op = peer->in_flight.front()) {
-      if (!is_forked_copy()) end_meeting(*op);
+      if (!is_forked_copy()) copy_.end_meeting(*op);
       if (op->kind == OpKind::Receive && op->rx->shared) {  // the receive belongs to a context that stays
         op->rx->finish(*op, FI_ECANCELED, core::ProviderError::Cancelled);
         continue;
       }
       List<Op, InFlightHook>::remove(*op);
       if (op->stage == OpStage::Streaming) List<Op, QueueHook>::remove(*op);
-      for (uint8_t i = 0; i < op->region_count; ++i) regions_->release(*op->regions[i]);
-      op->region_count = 0;
+      responder_.release_regions(*op);
       if (op->kind == OpKind::Receive) op->rx->ops.give(*op);
       else if (op->kind == OpKind::Inbound || op->kind == OpKind::Outbound) give_service(*op);
       else give_transmit(*op);
@@ -141,8 +140,7 @@ void EngineCore::abandon() noexcept {
   WEFT_ASSERT(transmit_ops_.in_use() == 0 && service_ops_.in_use() == 0 && pending_send_pool_.in_use() == 0);
   blocked_peers_.clear();
   failed_.clear();
-  assist_count_ = 0;
-  copy_count_ = 0;
+  copy_.clear();
   busy_ = 0;
   rx_count_ = 0;  // the contexts may go before us
   rx_first_ = nullptr;

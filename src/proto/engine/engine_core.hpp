@@ -3,7 +3,7 @@
 // atomics, errors. It reaches the link through AnyLink. Must not know any Link, system calls, clocks or threads.
 //
 // Sources: engine_core.cpp (set-up, contexts, closing), peers.cpp, transmit.cpp (operations on their way out), collected_access.cpp,
-// send_completion.cpp, remote.cpp (frames that come in), target.cpp (RMA and atomics at the target), copying.cpp (rendezvous).
+// send_completion.cpp, remote.cpp (frames that come in). Parts that are classes: RmaResponder (target.hpp), RendezvousCopy (copying.hpp), TransmitErrors (unreported.hpp).
 #pragma once
 
 #include <rdma/fi_atomic.h>
@@ -23,9 +23,11 @@
 #include "core/progress.hpp"
 #include "proto/engine/any_link.hpp"
 #include "proto/engine/context.hpp"
+#include "proto/engine/copying.hpp"
 #include "proto/engine/endpoint_engine.hpp"
 #include "proto/engine/link.hpp"
 #include "proto/engine/op.hpp"
+#include "proto/engine/target.hpp"
 #include "proto/engine/unreported.hpp"
 
 namespace weft::proto {
@@ -36,6 +38,9 @@ inline constexpr uint32_t calls_without_poll_max = 16;
 inline constexpr uint32_t served_max = 1U << 16;
 inline constexpr size_t prefix_bytes_max = 256;  // RmaPrefix, targets, RtsPrefix and source segments together
 
+// About 120 functions and 50 members, most of which concern an operation in one of the queues of its peer: steps, frames and endings of it work on the
+// same lists, tables and count of unfinished work (busy_). What has a state of its own is a class: RendezvousCopy, RmaResponder, TransmitErrors. The
+// members down to sole_ are those that a small message or a poll touches, and lie together for that.
 class EngineCore : public core::Progressor, public Conversation {
  public:
   EngineCore(const EngineCore&) = delete;
@@ -44,16 +49,18 @@ class EngineCore : public core::Progressor, public Conversation {
   // --- set-up, before the first operation ---
   // Peers may reach the domain's regions without us, as far as the link can, and nobody wants to hear of it: not the counters of the endpoint, which
   // count reads or writes of peers, nor those of a region. Once, after the counters are bound. 0 or -FI_ENOMEM.
-  int serve_regions(bool count_reads, bool count_writes) noexcept;
+  int serve_regions(bool count_reads, bool count_writes) noexcept {
+    return responder_.serve_regions(count_reads, count_writes);
+  }
   // Peers ask us again. 0; -FI_EBUSY: one is still copying, after a bounded time, and nothing has changed but that no other begins.
   // `closing`: nor does any peer write what it sends us, from now on.
-  int stop_serving(bool closing) noexcept;
+  int stop_serving(bool closing) noexcept { return responder_.stop_serving(closing); }
   void set_address_vector(core::AddressVector* av) noexcept {
     av_ = av;
     av_changes_ = av != nullptr ? &av->changes() : nullptr;
     choose_sole_queue();
   }
-  void set_regions(core::MemoryRegionTable* regions) noexcept { regions_ = regions; }
+  void set_regions(core::MemoryRegionTable* regions) noexcept { responder_.set_regions(regions); }
   // Receive contexts are owned by the caller (an SRX belongs to several engines). Index as in fi_rx_addr(3).
   void set_receive_context(size_t index, RxContext* context);
   bool has_receive_context(size_t index) const noexcept { return index < rx_count_ && rx_[index] != nullptr; }
@@ -100,6 +107,9 @@ class EngineCore : public core::Progressor, public Conversation {
   ssize_t cancel(const void* context) noexcept;
 
  protected:
+  friend class RendezvousCopy;
+  friend class RmaResponder;
+
   enum class Step { Sent, Blocked };
 
   // What the core needs to know of the type of the link.
@@ -113,12 +123,14 @@ class EngineCore : public core::Progressor, public Conversation {
   EngineCore(const EngineLimits& limits, AnyLink& link, const LinkTraits& traits) noexcept
       : any_link_(link),
         traits_(traits),
+        copy_(*this),
+        responder_(*this),
         transmit_ops_(OpTableKind::Transmit, 0, limits.transmit_size),
         service_ops_(OpTableKind::Service, 0, size_t{1} << 20),
         pending_send_pool_(limits.transmit_size),
         errors_(retired_, limits.inject_errors, !traits.sole_peer),
         limits_(limits) {}
-  ~EngineCore() = default;
+  virtual ~EngineCore() = default;
 
   // --- the engine of the link has these ---
   // `silent`: no completion brings the program to its queue. See KeepsBack.
@@ -286,43 +298,7 @@ class EngineCore : public core::Progressor, public Conversation {
   Op* find_op(uint64_t id) noexcept;  // of whichever peer
   static bool take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts,
                        wire::SourceSegment* segments) noexcept;
-
-  // target.cpp
-  void on_write(PeerState& peer, const wire::FrameHead& head, const std::byte* payload,
-                bool rendezvous) noexcept;
-  void on_read(PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
-  void on_atomic(PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
-  struct Exposure;
-  struct Access;  // registered memory named by a peer, pinned
-  int open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access,
-                  Access& out) noexcept;
-  void close_access(Access& access) noexcept;
-  bool keep_access(Op& op, const Access& access) noexcept;
-  void note_remote(const Access& access, const PeerState& peer, RxContext* rx, bool write,
-                   const wire::FrameHead& head, uint64_t bytes) noexcept;
   void finish_inbound(Op& op, int status, core::ProviderError why) noexcept;
-
-  // copying.cpp
-  void pull(Op& op, uint64_t stamp, const wire::SourceSegment* segments, uint32_t segment_count) noexcept;
-  CopyState copy_remote(Op& op, uint64_t stamp, const wire::SourceSegment* segments,
-                        uint32_t segment_count) noexcept;
-  CopyState begin_together(PeerState& peer, Op& op) noexcept;
-  CopyState copy_together(PeerState& peer, Op& op, bool patient) noexcept;
-  bool copy_on() noexcept;
-  void open_window(PeerState& peer, Op& op) noexcept;
-  void copy_ended(Op& op, CopyState state) noexcept;
-  void ask_for_segments(Op& op) noexcept;
-  void end_meeting(Op& op) noexcept;
-  struct Assist {  // help with a copy that goes on in the next call
-    uint64_t op = 0;
-    wire::WindowPrefix window{};
-    std::array<wire::SourceSegment, iov_max> to{};
-    uint32_t taken = 0;  // of the link
-  };
-  bool assist(Op& op, Assist& help) noexcept;
-  void assist_on() noexcept;
-  void on_window(PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept;
-  void on_met(PeerState& peer, const wire::FrameHead& head) noexcept;
 
   alignas(64) CachedDestination cached_destination_;  // to av_seen_: one cache line
   bool counts_sends_ = false;
@@ -350,20 +326,12 @@ class EngineCore : public core::Progressor, public Conversation {
   // --- cold below this line ---
   AnyLink& any_link_;
   const LinkTraits traits_;
-  std::array<Assist, 8> assists_;
-  size_t assist_count_ = 0;  // each counts in busy_
-  struct CopyUnderWay {      // of a receive that both sides copy
-    uint64_t op = 0;
-    bool begun = false;  // by us
-  };
-  std::array<CopyUnderWay, 16> copies_{};  // in order of their announcements
-  size_t copy_count_ = 0;                  // each counts in busy_
+  RendezvousCopy copy_;
+  RmaResponder responder_;
   OpTable transmit_ops_;
   OpTable service_ops_;
   PendingSendPool pending_send_pool_;
   List<PeerState, PendingSendsHook> completing_;  // those with pending sends
-  core::MemoryRegionTable* regions_ = nullptr;
-  std::unique_ptr<core::RegionObserver> exposure_;  // while regions are served
   const RxSink* sink_ = nullptr;
   TxContext retired_;  // of operations whose context was closed
   TransmitErrors errors_;

@@ -14,7 +14,6 @@ Engine<L>::~Engine() {
   link_.close();
   open_.reset();
   peers_.clear();  // before the link
-  exposure_.reset();
 }
 
 // Takes no new frame. The rest of one that has begun to arrive goes where it belongs.

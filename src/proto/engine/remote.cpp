@@ -57,16 +57,16 @@ bool EngineCore::on_other_frame(PeerState& peer, const wire::FrameHead& head,
       on_done(peer, head);
       return true;
     case Write:
-      on_write(peer, head, payload, false);
+      responder_.on_write(peer, head, payload, false);
       return true;
     case WriteRts:
-      on_write(peer, head, payload, true);
+      responder_.on_write(peer, head, payload, true);
       return true;
     case Read:
-      on_read(peer, head, payload);
+      responder_.on_read(peer, head, payload);
       return true;
     case Atomic:
-      on_atomic(peer, head, payload);
+      responder_.on_atomic(peer, head, payload);
       return true;
     case Reply:
       on_reply(peer, head, payload);
@@ -85,10 +85,10 @@ bool EngineCore::on_other_frame(PeerState& peer, const wire::FrameHead& head,
       on_more(peer, head, payload);
       return true;
     case Window:
-      on_window(peer, head, payload);
+      copy_.on_window(peer, head, payload);
       return true;
     case Met:
-      on_met(peer, head);
+      copy_.on_met(peer, head);
       return true;
   }
   malformed(peer);
@@ -414,6 +414,22 @@ void EngineCore::on_done(PeerState& peer, const wire::FrameHead& head) noexcept 
   finish_transmit(*op, status, provider_error_of(status));
 }
 
+// The receiving half of a transfer (or the serving half of a read) has ended.
+void EngineCore::finish_inbound(Op& op, int status, core::ProviderError why) noexcept {
+  PeerState& peer = *op.peer;
+  const uint64_t remote = op.remote;
+  copy_.end_meeting(op);
+  WEFT_ASSERT(List<Op, InFlightHook>::linked(op) && !List<Op, QueueHook>::linked(op));
+  WEFT_ASSERT(status != 0 || op.done == op.total);
+  if (op.kind == OpKind::Receive) {
+    if (peer.fragmented_receive == &op) peer.fragmented_receive = nullptr;
+    op.rx->finish(op, status, why);
+    if (status == 0) acknowledge(peer, remote, 0);
+    return;
+  }
+  responder_.finish(op, status);
+}
+
 void EngineCore::on_reply(PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
   Op* op = find_op(head.a, peer);
   if (op == nullptr || op->kind != OpKind::Atomic || op->stage != OpStage::Waiting) return malformed(peer);
@@ -421,6 +437,10 @@ void EngineCore::on_reply(PeerState& peer, const wire::FrameHead& head, const st
   if (wanted && head.length != total_bytes(op->result.data(), op->result_count)) return malformed(peer);
   (void)scatter(op->result.data(), op->result_count, 0, payload, head.length);
   finish_transmit(*op, 0, core::ProviderError::None);
+}
+
+void EngineCore::start_rendezvous(Op& receive, const Unexpected& message) noexcept {
+  copy_.begin(receive, message.stamp, message.source_segments.data(), message.segments);
 }
 
 void EngineCore::acknowledge(PeerState& peer, uint64_t operation, int status) noexcept {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// EngineCore, part: RMA and atomics at the target, and the regions that peers reach without it.
-#include "proto/engine/engine_core.hpp"
+#include "proto/engine/target.hpp"
 
 #include <algorithm>
 #include <array>
 #include <new>
 
 #include "base/assert.hpp"
+#include "proto/engine/engine_core.hpp"
 
 namespace weft::proto {
 
 // --- regions that peers reach by themselves ---
 
-struct EngineCore::Exposure final : core::RegionObserver {
+struct RmaResponder::Exposure final : core::RegionObserver {
   Exposure(AnyLink& to, bool reads, bool writes) noexcept
       : link(to), count_reads(reads), count_writes(writes) {}
   void reachable(const core::MemoryRegion& region) noexcept override {
@@ -34,11 +34,11 @@ struct EngineCore::Exposure final : core::RegionObserver {
   const bool count_reads, count_writes;
 };
 
-int EngineCore::serve_regions(bool count_reads, bool count_writes) noexcept {
+int RmaResponder::serve_regions(bool count_reads, bool count_writes) noexcept {
   if (regions_ == nullptr || exposure_ != nullptr) return 0;
-  if (!any_link_.reaches_memory()) return 0;
+  if (!engine_.any_link_.reaches_memory()) return 0;
   try {
-    exposure_ = std::make_unique<Exposure>(any_link_, count_reads, count_writes);
+    exposure_ = std::make_unique<Exposure>(engine_.any_link_, count_reads, count_writes);
     regions_->attach(*exposure_);
   } catch (const std::bad_alloc&) {
     exposure_.reset();
@@ -47,8 +47,8 @@ int EngineCore::serve_regions(bool count_reads, bool count_writes) noexcept {
   return 0;
 }
 
-int EngineCore::stop_serving(bool closing) noexcept {
-  if (const int writing = closing ? any_link_.pause_meetings() : 0; writing != 0) return writing;
+int RmaResponder::stop_serving(bool closing) noexcept {
+  if (const int writing = closing ? engine_.any_link_.pause_meetings() : 0; writing != 0) return writing;
   if (exposure_ == nullptr) return 0;
   if (const int status = regions_->detach(*exposure_); status != 0) return status;
   exposure_.reset();
@@ -57,7 +57,7 @@ int EngineCore::stop_serving(bool closing) noexcept {
 
 // --- RMA and atomics ---
 
-struct EngineCore::Access {
+struct RmaResponder::Access {
   std::array<core::MemoryRegion*, rma_iov_max> regions{};
   size_t region_count = 0;
   std::array<iovec, rma_iov_max * core::MemoryRegion::iov_max> pieces{};
@@ -65,9 +65,9 @@ struct EngineCore::Access {
   uint64_t bytes = 0;
 };
 
-// Checks and pins what the peer named. 0, or a positive FI_E* for it. -1: the frame is malformed.
-int EngineCore::open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access,
-                            Access& out) noexcept {
+// Checks and pins what the peer named. 0, or a positive FI_E* for it. -1: the frame is engine_.malformed.
+int RmaResponder::open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access,
+                              Access& out) noexcept {
   if (targets == 0 || targets > rma_iov_max) return -1;
   int status = regions_ != nullptr ? 0 : FI_EKEYREJECTED;
   for (uint32_t i = 0; i < targets; ++i) {
@@ -91,13 +91,13 @@ int EngineCore::open_access(const std::byte*& at, size_t& left, uint32_t targets
   return status;
 }
 
-void EngineCore::close_access(Access& access) noexcept {
+void RmaResponder::close_access(Access& access) noexcept {
   for (size_t i = 0; i < access.region_count; ++i) regions_->release(*access.regions[i]);
   access.region_count = 0;
 }
 
 // The operation has the regions until it ends. False: no memory, and nothing has happened.
-bool EngineCore::keep_access(Op& op, const Access& access) noexcept try {
+bool RmaResponder::keep_access(Op& op, const Access& access) noexcept try {
   WEFT_ASSERT(op.region_count == 0);
   op.pieces.assign(access.pieces.begin(),
                    access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
@@ -109,8 +109,8 @@ bool EngineCore::keep_access(Op& op, const Access& access) noexcept try {
 }
 
 // What the target program sees of an access: counters, and an entry when data came along (fi_rma(3), FI_REMOTE_CQ_DATA).
-void EngineCore::note_remote(const Access& access, const PeerState& peer, RxContext* rx, bool write,
-                             const wire::FrameHead& head, uint64_t bytes) noexcept {
+void RmaResponder::note_remote(const Access& access, const PeerState& peer, RxContext* rx, bool write,
+                               const wire::FrameHead& head, uint64_t bytes) noexcept {
   for (size_t i = 0; i < access.region_count; ++i) {
     core::Counter* counter =
         write ? access.regions[i]->remote_write_counter() : access.regions[i]->remote_read_counter();
@@ -127,16 +127,16 @@ void EngineCore::note_remote(const Access& access, const PeerState& peer, RxCont
   }
 }
 
-void EngineCore::on_write(PeerState& peer, const wire::FrameHead& head, const std::byte* payload,
-                          bool rendezvous) noexcept {
+void RmaResponder::on_write(PeerState& peer, const wire::FrameHead& head, const std::byte* payload,
+                            bool rendezvous) noexcept {
   size_t left = head.length;
   wire::RmaPrefix rma;
   Access access;
-  if (!wire::take(payload, left, rma)) return malformed(peer);
+  if (!wire::take(payload, left, rma)) return engine_.malformed(peer);
   const int status = open_access(payload, left, rma.targets, FI_REMOTE_WRITE, access);
-  if (status < 0) return malformed(peer);
-  if (status > 0) return acknowledge(peer, head.a, status);
-  RxContext* rx = context_for(head);
+  if (status < 0) return engine_.malformed(peer);
+  if (status > 0) return engine_.acknowledge(peer, head.a, status);
+  RxContext* rx = engine_.context_for(head);
   if (!rendezvous) {
     const bool sound = left == rma.total && access.bytes == rma.total;
     if (sound) {
@@ -144,23 +144,24 @@ void EngineCore::on_write(PeerState& peer, const wire::FrameHead& head, const st
       note_remote(access, peer, rx, true, head, left);
     }
     close_access(access);
-    if (!sound) return malformed(peer);
-    return acknowledge(peer, head.a, 0);
+    if (!sound) return engine_.malformed(peer);
+    return engine_.acknowledge(peer, head.a, 0);
   }
   wire::RtsPrefix rts;
   std::array<wire::SourceSegment, iov_max> segments{};
-  if (!take_rts(payload, left, rts, segments.data()) || rts.total != access.bytes || rts.total != rma.total) {
+  if (!engine_.take_rts(payload, left, rts, segments.data()) || rts.total != access.bytes ||
+      rts.total != rma.total) {
     close_access(access);
-    return malformed(peer);
+    return engine_.malformed(peer);
   }
-  Op* op = take_service(peer);
+  Op* op = engine_.take_service(peer);
   if (op != nullptr && !keep_access(*op, access)) {
-    give_service(*op);
+    engine_.give_service(*op);
     op = nullptr;
   }
   if (op == nullptr) {
     close_access(access);
-    return acknowledge(peer, head.a, FI_ENOMEM);
+    return engine_.acknowledge(peer, head.a, FI_ENOMEM);
   }
   op->kind = OpKind::Inbound;
   op->stage = OpStage::Waiting;
@@ -173,22 +174,12 @@ void EngineCore::on_write(PeerState& peer, const wire::FrameHead& head, const st
   op->data = head.b;
   op->flags = 0;
   peer.in_flight.push_back(*op);
-  pull(*op, rts.stamp, segments.data(), rts.segments);
+  engine_.copy_.begin(*op, rts.stamp, segments.data(), rts.segments);
 }
 
-// The receiving half of a transfer (or the serving half of a read) has ended.
-void EngineCore::finish_inbound(Op& op, int status, core::ProviderError why) noexcept {
+void RmaResponder::finish(Op& op, int status) noexcept {
   PeerState& peer = *op.peer;
   const uint64_t remote = op.remote;
-  end_meeting(op);
-  WEFT_ASSERT(List<Op, InFlightHook>::linked(op) && !List<Op, QueueHook>::linked(op));
-  WEFT_ASSERT(status != 0 || op.done == op.total);
-  if (op.kind == OpKind::Receive) {
-    if (peer.fragmented_receive == &op) peer.fragmented_receive = nullptr;
-    op.rx->finish(op, status, why);
-    if (status == 0) acknowledge(peer, remote, 0);
-    return;
-  }
   const bool inbound = op.kind == OpKind::Inbound;
   Access access;
   access.region_count = op.region_count;
@@ -205,30 +196,30 @@ void EngineCore::finish_inbound(Op& op, int status, core::ProviderError why) noe
   op.pieces.clear();
   op.bounce.reset();
   List<Op, InFlightHook>::remove(op);
-  give_service(op);
-  if (inbound && status == 0) acknowledge(peer, remote, 0);
+  engine_.give_service(op);
+  if (inbound && status == 0) engine_.acknowledge(peer, remote, 0);
 }
 
-void EngineCore::on_read(PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+void RmaResponder::on_read(PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
   size_t left = head.length;
   wire::RmaPrefix rma;
   Access access;
-  if (!wire::take(payload, left, rma)) return malformed(peer);
+  if (!wire::take(payload, left, rma)) return engine_.malformed(peer);
   const int status = open_access(payload, left, rma.targets, FI_REMOTE_READ, access);
-  if (status < 0) return malformed(peer);
-  if (status > 0) return acknowledge(peer, head.a, status);
-  Op* op = access.bytes == rma.total ? take_service(peer) : nullptr;
+  if (status < 0) return engine_.malformed(peer);
+  if (status > 0) return engine_.acknowledge(peer, head.a, status);
+  Op* op = access.bytes == rma.total ? engine_.take_service(peer) : nullptr;
   if (op != nullptr && !keep_access(*op, access)) {
-    give_service(*op);
+    engine_.give_service(*op);
     op = nullptr;
   }
   if (op == nullptr) {
     close_access(access);
-    return acknowledge(peer, head.a, access.bytes == rma.total ? FI_ENOMEM : FI_EINVAL);
+    return engine_.acknowledge(peer, head.a, access.bytes == rma.total ? FI_ENOMEM : FI_EINVAL);
   }
   op->kind = OpKind::Outbound;
   op->stage = OpStage::Streaming;
-  op->rx = context_for(head);
+  op->rx = engine_.context_for(head);
   op->remote = head.a;
   op->total = rma.total;
   op->length = rma.total;
@@ -237,12 +228,12 @@ void EngineCore::on_read(PeerState& peer, const wire::FrameHead& head, const std
   op->flags = 0;
   peer.in_flight.push_back(*op);
   if (op->total == 0) {
-    finish_inbound(*op, 0, core::ProviderError::None);
-    return acknowledge(peer, head.a, 0);
+    engine_.finish_inbound(*op, 0, core::ProviderError::None);
+    return engine_.acknowledge(peer, head.a, 0);
   }
-  if ((peer.gate & PeerState::gate_queued) == 0 && stream(*op))
-    return finish_inbound(*op, 0, core::ProviderError::None);
-  if (op->total <= any_link_.limits(peer).eager_bytes_max) {
+  if ((peer.gate & PeerState::gate_queued) == 0 && engine_.stream(*op))
+    return engine_.finish_inbound(*op, 0, core::ProviderError::None);
+  if (op->total <= engine_.any_link_.limits(peer).eager_bytes_max) {
     // A later write must not change what this read returns (FI_ORDER_WAR up to this size): keep the bytes of now.
     op->bounce.reset(new (std::nothrow) std::byte[op->total]);
     if (op->bounce) {
@@ -250,23 +241,24 @@ void EngineCore::on_read(PeerState& peer, const wire::FrameHead& head, const std
       op->pieces.assign(1, iovec{op->bounce.get(), op->total});
     }
   }
-  streams_.push_back(*op);
-  ++busy_;
+  engine_.streams_.push_back(*op);
+  ++engine_.busy_;
 }
 
-void EngineCore::on_atomic(PeerState& peer, const wire::FrameHead& head, const std::byte* payload) noexcept {
+void RmaResponder::on_atomic(PeerState& peer, const wire::FrameHead& head,
+                             const std::byte* payload) noexcept {
   size_t left = head.length;
   wire::AtomicPrefix atomic;
   Access access;
   if (!wire::take(payload, left, atomic) || atomic.kind > static_cast<uint32_t>(core::AtomicKind::Compare))
-    return malformed(peer);
+    return engine_.malformed(peer);
   const auto kind = static_cast<core::AtomicKind>(atomic.kind);
   const bool reads_only = atomic.op == FI_ATOMIC_READ;
   uint64_t rights = reads_only ? 0 : FI_REMOTE_WRITE;
   if (kind != core::AtomicKind::Write) rights |= FI_REMOTE_READ;
   const int status = open_access(payload, left, atomic.targets, rights, access);
-  if (status < 0) return malformed(peer);
-  if (status > 0) return acknowledge(peer, head.a, status);
+  if (status < 0) return engine_.malformed(peer);
+  if (status > 0) return engine_.acknowledge(peer, head.a, status);
   const size_t element = core::datatype_size(atomic.datatype);
   const size_t bytes = access.bytes;
   const size_t operand_bytes = reads_only ? 0 : bytes;
@@ -276,7 +268,7 @@ void EngineCore::on_atomic(PeerState& peer, const wire::FrameHead& head, const s
   for (size_t i = 0; sound && i < access.piece_count; ++i) sound = access.pieces[i].iov_len % element == 0;
   if (!sound || !core::atomic_supported(atomic.datatype, atomic.op, kind)) {
     close_access(access);
-    return acknowledge(peer, head.a, sound ? FI_EOPNOTSUPP : FI_EINVAL);
+    return engine_.acknowledge(peer, head.a, sound ? FI_EOPNOTSUPP : FI_EINVAL);
   }
   std::array<std::byte, atomic_bytes_max> result;
   size_t done = 0;
@@ -288,10 +280,10 @@ void EngineCore::on_atomic(PeerState& peer, const wire::FrameHead& head, const s
     done += access.pieces[i].iov_len;
     WEFT_ASSERT(done <= bytes);
   }
-  note_remote(access, peer, context_for(head), !reads_only, head, bytes);
+  note_remote(access, peer, engine_.context_for(head), !reads_only, head, bytes);
   close_access(access);
-  if (kind == core::AtomicKind::Write) return acknowledge(peer, head.a, 0);
-  send_control(peer, wire::FrameKind::Reply, 0, head.a, 0, std::span(result.data(), done));
+  if (kind == core::AtomicKind::Write) return engine_.acknowledge(peer, head.a, 0);
+  engine_.send_control(peer, wire::FrameKind::Reply, 0, head.a, 0, std::span(result.data(), done));
 }
 
 }  // namespace weft::proto

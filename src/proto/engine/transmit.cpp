@@ -426,8 +426,7 @@ void EngineCore::work() noexcept {
     fail_peer(peer, core::ProviderError::PeerMisbehaved);
     release_peer(peer);
   }
-  if (copy_count_ != 0) (void)copy_on();
-  if (assist_count_ != 0) assist_on();
+  copy_.go_on();
   for (size_t i = blocked_peers_.size(); i-- > 0;) flush(*blocked_peers_[i]);
   streams_.for_each([this](Op& op) {
     Op* moving = &op;
