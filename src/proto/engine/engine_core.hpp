@@ -324,6 +324,7 @@ class EngineCore : public core::Progressor, public Conversation {
   PeerState* sole_ = nullptr;                    // SolePeer: the one there is
 
   // --- cold below this line ---
+  // Engine<L>'s, and destroyed before all of these: none calls it in a destructor.
   AnyLink& any_link_;
   const LinkTraits traits_;
   RendezvousCopy copy_;

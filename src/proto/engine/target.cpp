@@ -65,7 +65,7 @@ struct RmaResponder::Access {
   uint64_t bytes = 0;
 };
 
-// Checks and pins what the peer named. 0, or a positive FI_E* for it. -1: the frame is engine_.malformed.
+// Checks and pins what the peer named. 0, or a positive FI_E* for it. -1: the frame is malformed.
 int RmaResponder::open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access,
                               Access& out) noexcept {
   if (targets == 0 || targets > rma_iov_max) return -1;
