@@ -180,7 +180,7 @@ class Samples:
         found = [place for by in self.all.values() for values in by.values() for place, _ in values]
         return {place: found.count(place) for place in PLACES + ["moved"] if place in found}
 
-    def told(self):
+    def summary(self):
         counts = self.counts()
         return "CPUs, by figures: " + ", ".join(f"{place} {n}" for place, n in counts.items()) + (
             "; those of runs in which they moved are left out" if "moved" in counts else "")

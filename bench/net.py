@@ -206,7 +206,7 @@ def figures(medians, place):
 
 def report(args, samples, quiet, seconds):
     places = samples.places(2) or samples.places()
-    text = [f"medians of {args.rounds} rounds in turns over loopback; {samples.told()}"]
+    text = [f"medians of {args.rounds} rounds in turns over loopback; {samples.summary()}"]
     for place in places:
         text += figures(samples.medians(place), place)
     text.append("rxd is udp;ofi_rxd, rxm is tcp;ofi_rxm; the rate of bare TCP is that of 32-byte records in 2 KiB writes")

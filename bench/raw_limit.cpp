@@ -63,7 +63,7 @@ struct alignas(64) Slot {
 struct Shared {
   Line ping, pong;
   Line stage_a, stage_b;  // barriers between the tests
-  Line told;
+  Line published;
   Slot slots[slot_count];
   Line chunk_full[chunks_most], chunk_free[chunks_most];
   alignas(4096) std::byte ring[ring_bytes];
@@ -92,13 +92,13 @@ struct Side {
 // The leader finds the count and tells it by way of a line that is not used otherwise.
 template <class Work>
 double timed(Side& side, double wanted, uint64_t first, Work&& work) {
-  auto& told = side.shared->told;
+  auto& published = side.shared->published;
   uint64_t count = first;
   double spent = 0;
   while (true) {
-    if (side.leads) told.word.store(count, std::memory_order_release);
+    if (side.leads) published.word.store(count, std::memory_order_release);
     side.meet();
-    count = told.word.load(std::memory_order_acquire);
+    count = published.word.load(std::memory_order_acquire);
     side.meet();
     if (count == 0) return spent;
     const double begin = seconds_now();

@@ -177,7 +177,7 @@ def main():
     placed = in_place(args, cpus)
 
     print(f"\nmedians of {args.rounds} rounds in turns, pinned to CPUs {cpus[0]} and {cpus[1]}; "
-          f"stock: {libraries.get('stock')}\n{samples.told()}")
+          f"stock: {libraries.get('stock')}\n{samples.summary()}")
     places = samples.places(2) or samples.places()
     medians = {place: samples.medians(place) for place in places}
     for place in places:

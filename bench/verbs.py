@@ -173,7 +173,7 @@ def main():
             results[f"{row}, {place}"] = {"seconds": mine, "ratio": pairs[0][0] if pairs[0] else None, "over shm": pairs[1][0] if pairs[1] else None}
         print(f"\nCPUs {place}: time of a message, and over that of UCX tcp and of the provider shm")
         print(c.table(["what", "Weft", "over UCX tcp", "over shm"], rows))
-    print(samples.told() + "; " + quiet.verdict())
+    print(samples.summary() + "; " + quiet.verdict())
     c.save("verbs.json", results)
     return 0
 

@@ -39,10 +39,10 @@ def main() -> int:
                 what = complaint_about(file, symbol)
                 if what:
                     complaints.append(f"{walk.relative_to(files.ROOT)}:{number}: {what}")
-        told = COUNTED.search(walk.read_text())
+        claimed = COUNTED.search(walk.read_text())
         named = {file for file, _ in ANCHOR.findall("\n".join(re.findall(r"^\d+\. .*?(?=^\d+\. |\n\n[^ ]|\Z)", walk.read_text(), re.DOTALL | re.MULTILINE)))}
-        if told and NUMBERS.index(told.group(1)) != len(named):
-            complaints.append(f"{walk.relative_to(files.ROOT)}: says {told.group(0)}, its steps name {len(named)}: {', '.join(sorted(named))}")
+        if claimed and NUMBERS.index(claimed.group(1)) != len(named):
+            complaints.append(f"{walk.relative_to(files.ROOT)}: says {claimed.group(0)}, its steps name {len(named)}: {', '.join(sorted(named))}")
         if anchors == 0:
             complaints.append(f"{walk.relative_to(files.ROOT)}: a walk without one `file:symbol`")
         count += anchors

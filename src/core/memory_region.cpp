@@ -232,7 +232,7 @@ Result<MemoryRegion*> MemoryRegionTable::add(const RegionRequest& request) {
   region->enabled_.store(request.enabled, std::memory_order_relaxed);
   if (registrar_ != nullptr) {
     // The slot is still free: a refusal leaves nothing behind.
-    if (Result<void> told = tell_registrar(*region); !told) return told.error();
+    if (Result<void> answer = notify_registrar(*region); !answer) return answer.error();
   }
   free_.pop_back();
   // A reader that came late may hold a transient pin on the free slot, so the mark is subtracted, not
@@ -240,11 +240,11 @@ Result<MemoryRegion*> MemoryRegionTable::add(const RegionRequest& request) {
   region->state_.fetch_and(~MemoryRegion::dead, std::memory_order_release);
   link(*region);
   count_.fetch_add(1, std::memory_order_relaxed);
-  if (region->enabled()) tell_reachable(*region);
+  if (region->enabled()) notify_reachable(*region);
   return region;
 }
 
-void MemoryRegionTable::tell_reachable(const MemoryRegion& region) noexcept {
+void MemoryRegionTable::notify_reachable(const MemoryRegion& region) noexcept {
   if (!is_reached(region.access())) return;
   for (RegionObserver* observer : observers_) observer->reachable(region);
 }
@@ -266,7 +266,7 @@ int MemoryRegionTable::detach(RegionObserver& observer) noexcept {
   return 0;
 }
 
-Result<void> MemoryRegionTable::tell_registrar(MemoryRegion& region) {
+Result<void> MemoryRegionTable::notify_registrar(MemoryRegion& region) {
   Registered registered;
   if (const int status = registrar_->add(registration_of(region), registered); status != 0)
     return Error{std::abs(status),
@@ -288,7 +288,7 @@ void MemoryRegionTable::enable(MemoryRegion& region) noexcept {
   if (region.enabled()) return;
   if (registrar_ != nullptr) registrar_->enable(registration_of(region), region.handle_);
   region.enabled_.store(true, std::memory_order_release);
-  tell_reachable(region);
+  notify_reachable(region);
 }
 
 void MemoryRegionTable::bind(MemoryRegion& region, Counter* counter, uint64_t flags) noexcept {

@@ -184,8 +184,8 @@ class MemoryRegionTable {
   MemoryRegion* find_locked(uint64_t key) const noexcept;
   Result<uint64_t> choose_key();
   MemoryRegion* free_slot();
-  Result<void> tell_registrar(MemoryRegion& region);
-  void tell_reachable(const MemoryRegion& region) noexcept;
+  Result<void> notify_registrar(MemoryRegion& region);
+  void notify_reachable(const MemoryRegion& region) noexcept;
   void grow();
   void link(MemoryRegion& region) noexcept;
   void unlink(MemoryRegion& region) noexcept;

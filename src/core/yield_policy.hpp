@@ -38,7 +38,7 @@ class YieldPolicy {
   // yields and calls yielded().
   bool wants_yield(uint64_t now_ns, bool arrived, bool shared) noexcept {
     if (arrived) waits_since_ns_ = now_ns;
-    told_ = shared;
+    is_shared_ = shared;
     if (mode_ == YieldMode::Always) return true;
     if (mode_ == YieldMode::Never) {
       polls_ = polls_max;
@@ -94,7 +94,7 @@ class YieldPolicy {
   }
   void on_poller() noexcept {
     if (!spins_) polls_ = polls_min;
-    if (told_ || mode_ != YieldMode::Auto) return;
+    if (is_shared_ || mode_ != YieldMode::Auto) return;
     if (++short_yields_ < short_yields_to_share || learned_) return;
     learned_ = true;
     pause_ns_ /= 2;
@@ -108,8 +108,8 @@ class YieldPolicy {
   }
 
   YieldMode mode_;
-  bool told_ = false;     // of the yield that is due
-  bool learned_ = false;  // another poller shares this CPU, by the time that yields took
+  bool is_shared_ = false;  // of the yield that is due
+  bool learned_ = false;    // another poller shares this CPU, by the time that yields took
   bool in_doubt_ = false;
   bool spins_ = false;  // polls_ is an interval between two looks at the clock
   unsigned short_yields_ = 0;

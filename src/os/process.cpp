@@ -33,7 +33,7 @@ Result<Liveness> open_liveness() {
   return Liveness{Fd(ends[0]), Fd(ends[1])};
 }
 
-bool tells_of_death(const Fd& fd) noexcept {
+bool can_report_exit(const Fd& fd) noexcept {
   // F_GETPIPE_SZ would wait for the lock of the pipe, and fstat(2) for a file system.
   struct statx kind {};
   if (fd && ::statx(fd.get(), "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &kind) == 0 &&

@@ -23,7 +23,7 @@ struct Liveness {
 // A pidfd of this process; where pidfd_open(2) is refused (a filter, an old kernel), a pipe, which a forked child holds open, too.
 Result<Liveness> open_liveness();
 // Whether the descriptor is of a kind that tells of a death: a pidfd or a pipe. Asks the kernel only, as os::is_memory() does.
-bool tells_of_death(const Fd& fd) noexcept;
+bool can_report_exit(const Fd& fd) noexcept;
 // Whether the process behind it has exited.
 bool has_exited(const Fd& liveness) noexcept;
 

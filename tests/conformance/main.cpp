@@ -79,10 +79,10 @@ class Reporter : public testing::EmptyTestEventListener {
     put_line(STDERR_FILENO, "\nconformance: case ", current_test);  // so that what follows belongs to it
     tell(std::string("start ") + current_test);
   }
-  void OnTestEnd(const testing::TestInfo& info) override { tell_result(info); }
+  void OnTestEnd(const testing::TestInfo& info) override { print_result(info); }
 
  public:
-  static void tell_result(const testing::TestInfo& info) {
+  static void print_result(const testing::TestInfo& info) {
     const testing::TestResult& result = *info.result();
     std::string line = result.Skipped() ? "skip " : result.Passed() ? "pass " : "fail ";
     line += current_test;
@@ -104,7 +104,7 @@ class Reporter : public testing::EmptyTestEventListener {
 // The parent begins the next case in another process: nothing that comes late can be written into memory that is used again.
 [[noreturn]] void end_with_case() {
   const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
-  if (info != nullptr) Reporter::tell_result(*info);
+  if (info != nullptr) Reporter::print_result(*info);
   _exit(1);
 }
 

@@ -334,8 +334,8 @@ TEST(PollSet, tells_who_has_events__fi_poll_3) {
   ssize_t sent = -FI_EAGAIN;
   const auto end = Clock::now() + std::chrono::seconds(5);
   int n = 0;
-  bool queue_told = false;
-  while (!queue_told && Clock::now() < end) {
+  bool queue_reported = false;
+  while (!queue_reported && Clock::now() < end) {
     if (sent != 0) {
       sent = fi_tinject(w[0], &value, 8, w[0].peer[1], 1);
       if (sent != 0) w.progress();
@@ -343,10 +343,10 @@ TEST(PollSet, tells_who_has_events__fi_poll_3) {
     w[0].tx->poll();
     n = fi_poll(set.get(), contexts, 4);
     ASSERT_GE(n, 0);
-    for (int i = 0; i < n; ++i) queue_told |= contexts[i] == w[1].rx;  // the context given to fi_cq_open
+    for (int i = 0; i < n; ++i) queue_reported |= contexts[i] == w[1].rx;  // the context given to fi_cq_open
     if (!w[1].rx->inbox.empty()) break;
   }
-  EXPECT_TRUE(queue_told || !w[1].rx->inbox.empty());
+  EXPECT_TRUE(queue_reported || !w[1].rx->inbox.empty());
   w.done(w[1].rx, received);
   ASSERT_EQ(set.close(), -FI_EBUSY) << "fi_poll(3), fi_close: it still holds a queue and a counter";
   WEFT_ASSERT_OK(fi_poll_del(set.get(), w[1].rx->fid(), 0));

@@ -16,8 +16,8 @@ struct Board {
   struct Place {
     Name name;
     std::atomic<uint64_t> region_addr{0}, region_key{0};
-    std::atomic<uint64_t> sent[processes_max] = {};  // messages to each, once `told`
-    std::atomic<uint32_t> told{0}, finished{0};
+    std::atomic<uint64_t> sent[processes_max] = {};  // messages to each, once `announced`
+    std::atomic<uint32_t> announced{0}, finished{0};
     std::atomic<uint64_t> messages{0}, bytes{0}, rma{0};
   } place[processes_max];
 };
@@ -78,10 +78,10 @@ class Process {
     while (true) {
       const bool sending = ms_since(start) < static_cast<long>(setup_.seconds) * 1000;
       uint64_t before = done_;
-      if (!sending && !told_ && all_sent()) {
+      if (!sending && !announced_ && all_sent()) {
         for (size_t i = 0; i < setup_.processes; ++i) mine().sent[i] = partners_[i].sent;
-        mine().told = 1;
-        told_ = true;
+        mine().announced = 1;
+        announced_ = true;
       }
       for (size_t i = 0; i < setup_.processes; ++i)
         if (i != self_ && !turn(me, i, sending)) return 1;
@@ -90,7 +90,7 @@ class Process {
       if (done_ != before) moved = Clock::now();
       if (ms_since(moved) > static_cast<long>(setup_.patience_s) * 1000)
         return complain("nothing moves", self_);
-      if (told_ && mine().finished == 0 && all_here()) mine().finished = 1;
+      if (announced_ && mine().finished == 0 && all_here()) mine().finished = 1;
       bool over = true;
       for (size_t i = 0; i < setup_.processes; ++i) over = over && board_.place[i].finished != 0;
       if (over) break;
@@ -133,7 +133,8 @@ class Process {
   bool all_here() const {
     for (size_t i = 0; i < partners_.size(); ++i) {
       if (i == self_) continue;
-      if (board_.place[i].told == 0 || board_.place[i].sent[self_] != partners_[i].received) return false;
+      if (board_.place[i].announced == 0 || board_.place[i].sent[self_] != partners_[i].received)
+        return false;
     }
     return true;
   }
@@ -226,7 +227,7 @@ class Process {
   size_t self_;
   std::vector<Partner> partners_;
   uint64_t done_ = 0, messages_ = 0, bytes_ = 0, rma_ = 0;
-  bool told_ = false, failed_ = false;
+  bool announced_ = false, failed_ = false;
 };
 
 int run(const Arguments& arguments) {

@@ -137,7 +137,7 @@ bool are_counted(Peer& me, const Way& way, uint64_t count) {
 }
 
 // What one peer's messages of one length went by, and why.
-bool is_told(const std::string& provider, const char* setting, bool cma, uint64_t path, uint64_t reason) {
+bool is_reported(const std::string& provider, const char* setting, bool cma, uint64_t path, uint64_t reason) {
   setenv("WEFT_SHM_COPY", setting, 1);
   setenv("WEFT_CMA", cma ? "1" : "0", 1);
   constexpr size_t length = 65'536;
@@ -592,10 +592,10 @@ int main(int argc, char** argv) {
     good = carries(provider, {copy, true, SYS_process_vm_writev, 0}, 120, 4) && good;
     good = carries(provider, {copy, true, 0, SYS_process_vm_readv}, 120, 4) && good;
   }
-  good = is_told(provider, "auto", true, 0, WEFT_SHM_COPY_MEASURED) && good;
-  good = is_told(provider, "ring", true, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_PINNED) && good;
-  good = is_told(provider, "both", true, WEFT_SHM_COPY_BOTH, WEFT_SHM_COPY_PINNED) && good;
-  good = is_told(provider, "auto", false, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_ONLY) && good;
+  good = is_reported(provider, "auto", true, 0, WEFT_SHM_COPY_MEASURED) && good;
+  good = is_reported(provider, "ring", true, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_PINNED) && good;
+  good = is_reported(provider, "both", true, WEFT_SHM_COPY_BOTH, WEFT_SHM_COPY_PINNED) && good;
+  good = is_reported(provider, "auto", false, WEFT_SHM_COPY_RING, WEFT_SHM_COPY_ONLY) && good;
   good = wakes(provider, size_t{1} << 20, 1) && wakes(provider, size_t{1} << 17, 6) && good;
   for (const Load& load : {Load{big, 1}, Load{size_t{1} << 17, 6}})
     for (const Fate fate : {Fate::Killed, Fate::Stopped, Fate::Closes})

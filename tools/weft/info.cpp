@@ -191,20 +191,20 @@ struct LogLine {
   }
 
   std::string reason() const {
-    std::string told = text.starts_with(not_returned) ? text.substr(not_returned.size()) : text;
-    if (provider.empty() || provider == "core" || told.starts_with(provider)) return told;
-    return provider + ": " + told;
+    std::string cause = text.starts_with(not_returned) ? text.substr(not_returned.size()) : text;
+    if (provider.empty() || provider == "core" || cause.starts_with(provider)) return cause;
+    return provider + ": " + cause;
   }
 
   // By which name it was left out: ours only. Empty: by something else.
   std::string left_out_by() const {
     if (!text.starts_with(not_returned)) return {};
-    std::string told = text.substr(not_returned.size());
-    if (told.starts_with("left out by FI_PROVIDER=")) return told;
-    const size_t end = told.find(" was asked, this is ");
+    std::string cause = text.substr(not_returned.size());
+    if (cause.starts_with("left out by FI_PROVIDER=")) return cause;
+    const size_t end = cause.find(" was asked, this is ");
     constexpr std::string_view asked = "fabric_attr->prov_name: ";
-    if (!told.starts_with(asked) || end == std::string::npos) return {};
-    return "not named " + told.substr(asked.size(), end - asked.size());
+    if (!cause.starts_with(asked) || end == std::string::npos) return {};
+    return "not named " + cause.substr(asked.size(), end - asked.size());
   }
 };
 

@@ -115,12 +115,12 @@ class Conductor {
       : lanes_(lanes), options_(options), step_(step), figures_(lanes.size()) {}
 
   Result measure() {
-    tell({{"command", "open"},
-          {"provider", step_.provider},
-          {"test", step_.test->name},
-          {"size", step_.size}});
+    send_line({{"command", "open"},
+               {"provider", step_.provider},
+               {"test", step_.test->name},
+               {"size", step_.size}});
     check(answers());
-    tell({{"command", "join"}});
+    send_line({{"command", "join"}});
     check(answers());
     Result result;
     const unsigned window = window_of(options_, step_);
@@ -139,29 +139,29 @@ class Conductor {
       for (size_t lane = 0; lane < runs.size(); ++lane)
         figures_[lane].push_back(figure_of(step_, runs[lane].seconds(), result.iters));
     }
-    const std::vector<Result> told = close();
-    Result whole = told.front();
+    const std::vector<Result> lane_results = close();
+    Result whole = lane_results.front();
     whole.iters = result.iters;
     whole.samples = result.samples;
     whole.times = times_;
     whole.voluntary_switches = voluntary_;
     whole.involuntary_switches = involuntary_;
     for (const std::vector<double>& figures : figures_) whole.lanes.push_back(median_of(figures));
-    for (size_t i = 1; i < told.size() && whole.packets; ++i)
-      if (told[i].packets) add(*whole.packets, *told[i].packets);
+    for (size_t i = 1; i < lane_results.size() && whole.packets; ++i)
+      if (lane_results[i].packets) add(*whole.packets, *lane_results[i].packets);
     whole.copies.reset();  // of one pair only
     return whole;
   }
 
   std::vector<Result> close() {
-    tell({{"command", "close"}});
+    send_line({{"command", "close"}});
     std::vector<Result> results;
     for (const json& answer : answers()) results.push_back(result_from(answer.at("result")));
     return results;
   }
 
  private:
-  void tell(const json& message) {
+  void send_line(const json& message) {
     for (Channel& lane : lanes_) lane.send(message);
   }
 
@@ -185,9 +185,9 @@ class Conductor {
   }
 
   std::vector<LaneRun> run(uint64_t warmup, uint64_t iters) {
-    tell({{"command", "run"}, {"warmup", warmup}, {"iters", iters}});
+    send_line({{"command", "run"}, {"warmup", warmup}, {"iters", iters}});
     (void)answers();  // all are ready
-    tell({{"command", "go"}});
+    send_line({{"command", "go"}});
     std::vector<LaneRun> runs;
     for (const json& done : answers()) {
       runs.push_back({done.at("begin_ns"), done.at("end_ns")});

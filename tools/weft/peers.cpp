@@ -262,7 +262,7 @@ class ServerLoop {
       for (unsigned i = 0; i < all.size(); ++i) server_->connect(i, all[i]);
       server_->prepare();
       is_ready_ = true;
-      tell({{"ready", true}});
+      send_line({{"ready", true}});
     } else if (command == "run" && is_ready_) {
       run(all.front());
     } else if (command == "close") {
@@ -280,7 +280,7 @@ class ServerLoop {
   }
 
  private:
-  void tell(const json& message) {
+  void send_line(const json& message) {
     for (Channel& client : clients_) client.send(message);
   }
 
@@ -290,14 +290,14 @@ class ServerLoop {
       fail("{} is not for several clients", agreement.shape.test->name);
     try {
       server_ = std::make_unique<Server>(agreement, node_, clients_);
-      tell(server_->introduction());
+      send_line(server_->introduction());
     } catch (const Refused& reason) {
-      tell({{"refused", reason.what()}});
+      send_line({{"refused", reason.what()}});
     }
   }
 
   void run(const json& message) {
-    tell({{"ready", true}});
+    send_line({{"ready", true}});
     const Switches before = switches_now();
     server_->run(message.at("warmup"), message.at("iters"));
     const Switches after = switches_now();

@@ -77,10 +77,10 @@ Offer offer_of(const std::string& provider) {
   theirs.close();
   Offer offer;
   try {
-    const json told = ours.receive(std::chrono::seconds(30));
-    offer.is_there = told.at("is_there");
+    const json answer = ours.receive(std::chrono::seconds(30));
+    offer.is_there = answer.at("is_there");
     // Without RDM endpoints: each step says so when it is opened.
-    if (const uint64_t most = told.at("message_most"); most != 0) offer.message_most = most;
+    if (const uint64_t most = answer.at("message_most"); most != 0) offer.message_most = most;
   } catch (const Failure&) {
     // It died in the library: so will the measurement, and say how.
   }
@@ -108,10 +108,10 @@ std::string check_device(const Options& options) {
   uint64_t most = UINT64_MAX;
   std::string library;
   try {
-    const json told = ours.receive(std::chrono::seconds(30));
-    names = told.at("names").get<std::vector<std::string>>();
-    most = told.at("message_most");
-    library = told.at("library");
+    const json answer = ours.receive(std::chrono::seconds(30));
+    names = answer.at("names").get<std::vector<std::string>>();
+    most = answer.at("message_most");
+    library = answer.at("library");
   } catch (const Failure&) {
     // It died in the library: so will the measurement, and say how.
     names = {wanted};

@@ -56,7 +56,7 @@ class Supervisor {
     for (Child& child : children) {
       while (child.open) hear(child);  // what was still in the channel
     }
-    tell_of_deaths(children);
+    report_deaths(children);
   }
 
  private:
@@ -88,7 +88,7 @@ class Supervisor {
     return child.ended;
   }
 
-  void tell_of_deaths(std::span<const Child> children) {
+  void report_deaths(std::span<const Child> children) {
     for (const Child& child : children) {
       if (WIFSIGNALED(child.status)) {
         reporter_.failed(provider_, fmt::format("the {} process died of signal {} ({})", child.role,

@@ -43,8 +43,8 @@ struct Test {
 
   bool is_verbs() const { return api == Api::verbs; }
   // The server has to know whose message came: by its tag or its data, or it need not know.
-  bool takes_peers() const { return api != Api::msg && !is_verbs() && !is_told(); }
-  bool is_told() const { return receives != Receives::usual; }
+  bool takes_peers() const { return api != Api::msg && !is_verbs() && !has_notices(); }
+  bool has_notices() const { return receives != Receives::usual; }
   bool is_one_sided() const {
     return api == Api::rma || api == Api::atomic || (is_verbs() && verbs != Verbs::send);
   }

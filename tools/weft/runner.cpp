@@ -15,7 +15,7 @@ namespace weft::tool {
 namespace {
 
 constexpr uint64_t data_tag_base = 0x5745;
-constexpr uint64_t told_tag = 0x5746;          // "those before this have come"
+constexpr uint64_t notice_tag = 0x5746;        // "those before this have come"
 constexpr unsigned batch = 32;                 // completions per fi_cq_read
 constexpr uint64_t polls_per_check = 1 << 16;  // empty ones
 constexpr int64_t peer_check_ns = 200'000'000;
@@ -47,11 +47,11 @@ unsigned Shape::tx_slots() const {
   return initiator ? window : 4;  // the other side sends acks only
 }
 
-unsigned Shape::told_slots() const { return test->is_told() ? 4 : 0; }
+unsigned Shape::notice_slots() const { return test->has_notices() ? 4 : 0; }
 
 unsigned Shape::rx_slots() const {
   // As many as lie there at once.
-  if (test->is_told()) return test->unit == Unit::latency ? 1 : initiator ? 0 : window;
+  if (test->has_notices()) return test->unit == Unit::latency ? 1 : initiator ? 0 : window;
   if (test->is_one_sided()) return 4;  // "the writes are over"
   if (test->unit == Unit::latency) return pingpong_slots;
   return initiator ? 8 : 2 * window;
@@ -75,10 +75,10 @@ Runner::Runner(Session& session, Channel& channel, const Shape& shape)
                        (shape.test->unit == Unit::latency || !shape.initiator)),
       tx_(shape.tx_slots()),
       rx_(shape.rx_slots()),
-      told_slots_(shape.told_slots()) {
-  for (Slot& slot : told_slots_) {
+      notice_slots_(shape.notice_slots()) {
+  for (Slot& slot : notice_slots_) {
     slot.buffer = session.base();
-    told_free_.push_back(&slot);
+    notice_free_.push_back(&slot);
   }
   for (unsigned i = shape.tx_slots(); i-- > 0;) {
     tx_[i].buffer = session.base() + session.tx_offset(i);
@@ -95,7 +95,7 @@ void Runner::prepare() {
   if (shape_.verify && shape_.test->read && !shape_.initiator) {
     for (unsigned i = 0; i < shape_.buffers; ++i) fill(session_.base() + session_.rx_offset(i), 0);
   }
-  post_told();
+  post_notice_receives();
   if (shape_.test->receives != Receives::unexpected) post_receives();
 }
 
@@ -122,7 +122,7 @@ double Runner::run(uint64_t warmup, uint64_t iters) {
     if (warmup) rma(warmup);
     return rma(iters);
   }
-  if (test.is_told()) return told(warmup, iters);
+  if (test.has_notices()) return with_notices(warmup, iters);
   if (test.unit == Unit::latency) return pingpong(warmup, iters);
   warmup = whole_windows(warmup, shape_.window);
   iters = whole_windows(iters, shape_.window);
@@ -202,7 +202,7 @@ void Runner::stream_in(uint64_t messages) {
 
 // Both directions of a ping-pong, or windows in one direction: the data, then a message without a byte. Messages of
 // one sender match in order (FI_ORDER_SAS), so when that has come, the data has.
-double Runner::told(uint64_t warmup, uint64_t iters) {
+double Runner::with_notices(uint64_t warmup, uint64_t iters) {
   const bool back = shape_.test->unit == Unit::latency;
   const uint64_t count = back ? 1 : shape_.window;
   const uint64_t warm_turns = (warmup + count - 1) / count;
@@ -211,21 +211,21 @@ double Runner::told(uint64_t warmup, uint64_t iters) {
   int64_t since = begin;
   for (uint64_t i = 0; i < turns; ++i) {
     if (i == warm_turns) since = begin = now_ns();
-    if (!shape_.initiator) take_told(count);
+    if (!shape_.initiator) receive_with_notice(count);
     if (shape_.initiator || back) {
-      send_told(count);
+      send_with_notice(count);
     } else {
-      tell();
+      send_notice();
     }
-    if (shape_.initiator && back) take_told(count);
-    if (shape_.initiator && !back) await_told();
+    if (shape_.initiator && back) receive_with_notice(count);
+    if (shape_.initiator && !back) await_notice();
     if (shape_.timed && i >= warm_turns) note_time(since);
   }
   while (tx_free_.size() < tx_.size()) poll();
   return static_cast<double>(now_ns() - begin) * 1e-9;
 }
 
-void Runner::send_told(uint64_t count) {
+void Runner::send_with_notice(uint64_t count) {
   const bool injects = small_ && shape_.test->unit == Unit::latency;
   for (uint64_t i = 0; i < count; ++i) {
     if (injects) {
@@ -234,12 +234,12 @@ void Runner::send_told(uint64_t count) {
       send();
     }
   }
-  tell();
+  send_notice();
 }
 
-void Runner::take_told(uint64_t count) {
+void Runner::receive_with_notice(uint64_t count) {
   const uint64_t until = data_taken_ += count;  // some may have come while we waited for something else
-  await_told();
+  await_notice();
   const bool posted = shape_.test->receives == Receives::posted;
   while (received_ < until) {
     if (!posted) post_receives(until);
@@ -248,25 +248,25 @@ void Runner::take_told(uint64_t count) {
   if (posted) post_receives();
 }
 
-void Runner::tell() {
+void Runner::send_notice() {
   ssize_t status;
-  while ((status = fi_tinject(ep_, session_.base(), 0, peer_, told_tag)) == -FI_EAGAIN) poll();
+  while ((status = fi_tinject(ep_, session_.base(), 0, peer_, notice_tag)) == -FI_EAGAIN) poll();
   if (status != 0) call_error(status);
 }
 
-void Runner::await_told() {
-  ++told_taken_;
-  while (told_ < told_taken_) poll();
-  post_told();
+void Runner::await_notice() {
+  ++notices_awaited_;
+  while (notices_ < notices_awaited_) poll();
+  post_notice_receives();
 }
 
-void Runner::post_told() {
-  while (!told_free_.empty()) {
-    Slot* slot = told_free_.back();
-    const ssize_t status = fi_trecv(ep_, slot->buffer, 0, descriptor_, FI_ADDR_UNSPEC, told_tag, 0, slot);
+void Runner::post_notice_receives() {
+  while (!notice_free_.empty()) {
+    Slot* slot = notice_free_.back();
+    const ssize_t status = fi_trecv(ep_, slot->buffer, 0, descriptor_, FI_ADDR_UNSPEC, notice_tag, 0, slot);
     if (status == -FI_EAGAIN) return;
     if (status != 0) call_error(status);
-    told_free_.pop_back();
+    notice_free_.pop_back();
   }
 }
 
@@ -481,9 +481,9 @@ void Runner::take(const fi_cq_tagged_entry& entry) {
     ++received_;
   } else if (slot >= tx_.data() && slot < tx_.data() + tx_.size()) {
     tx_free_.push_back(slot);
-  } else if (slot >= told_slots_.data() && slot < told_slots_.data() + told_slots_.size()) {
-    told_free_.push_back(slot);
-    ++told_;
+  } else if (slot >= notice_slots_.data() && slot < notice_slots_.data() + notice_slots_.size()) {
+    notice_free_.push_back(slot);
+    ++notices_;
   } else {
     fail("a completion came with a context that was not ours");
   }

@@ -31,7 +31,7 @@ struct Shape {
   // Sends outstanding and receives posted that this side of this test needs.
   unsigned tx_slots() const;
   unsigned rx_slots() const;
-  unsigned told_slots() const;  // receives of short messages beside them
+  unsigned notice_slots() const;  // receives of short messages beside them
 };
 
 class Runner {
@@ -66,12 +66,12 @@ class Runner {
   double rma_writes_in_turn(uint64_t warmup, uint64_t iters);
   double one_by_one(uint64_t warmup, uint64_t iters);
   ssize_t post_one_sided(Slot* slot);
-  double told(uint64_t warmup, uint64_t iters);
-  void send_told(uint64_t count);
-  void take_told(uint64_t count);
-  void tell();
-  void await_told();
-  void post_told();
+  double with_notices(uint64_t warmup, uint64_t iters);
+  void send_with_notice(uint64_t count);
+  void receive_with_notice(uint64_t count);
+  void send_notice();
+  void await_notice();
+  void post_notice_receives();
   void await_end();
   void note_time(int64_t& since);
 
@@ -104,9 +104,9 @@ class Runner {
   const bool verify_received_;      // acks have no pattern
   std::vector<Slot> tx_, rx_;
   std::vector<Slot*> tx_free_, rx_free_;
-  std::vector<Slot> told_slots_;  // receives of short messages that tell of others
-  std::vector<Slot*> told_free_;
-  uint64_t told_ = 0, told_taken_ = 0, data_taken_ = 0;
+  std::vector<Slot> notice_slots_;  // receives of short messages that tell of others
+  std::vector<Slot*> notice_free_;
+  uint64_t notices_ = 0, notices_awaited_ = 0, data_taken_ = 0;
   uint64_t sent_ = 0, posted_ = 0, received_ = 0, written_here_ = 0;
   uint64_t streamed_in_ = 0;  // of received_, what earlier calls of stream_in() were to take
   uint64_t empty_polls_ = 0;

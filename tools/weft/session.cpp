@@ -199,27 +199,30 @@ void Session::connect(const std::vector<uint8_t>& peer_name, RemoteMemory peer_m
 
 std::optional<Packets> Session::packets() const {
   const weft_reliable_ops* ops = nullptr;
-  weft_reliable_statistics told{};
-  told.size = sizeof told;
-  if (weft_reliable_open(ep(), &ops) != 0 || weft_reliable_query_statistics(ops, ep(), &told) != 0) return {};
-  return Packets{told.sent, told.sent_again, told.lost, told.duplicates, told.damaged};
+  weft_reliable_statistics report{};
+  report.size = sizeof report;
+  if (weft_reliable_open(ep(), &ops) != 0 || weft_reliable_query_statistics(ops, ep(), &report) != 0)
+    return {};
+  return Packets{report.sent, report.sent_again, report.lost, report.duplicates, report.damaged};
 }
 
 std::optional<CopyWays> Session::copies(size_t size) const {
   const weft_shm_ops* ops = nullptr;
-  weft_shm_copies told{};
-  told.size = sizeof told;
-  if (weft_shm_open(ep(), &ops) != 0 || weft_shm_query_copies(ops, ep(), peer_, size, &told) != 0) return {};
+  weft_shm_copies report{};
+  report.size = sizeof report;
+  if (weft_shm_open(ep(), &ops) != 0 || weft_shm_query_copies(ops, ep(), peer_, size, &report) != 0)
+    return {};
   constexpr std::array<std::string_view, 5> reasons = {"only way", "pinned", "short", "presumed", "measured"};
   CopyWays copies;
-  copies.path = copy_way_names.at(told.path);
-  copies.reason = reasons.at(told.reason);
-  for (size_t i = 0; i < copies.ways.size(); ++i) copies.ways[i] = {told.ways[i].messages, told.ways[i].ns};
-  copies.trials = told.trials;
-  copies.trial_messages = told.trial_messages;
-  copies.changes = told.changes;
-  copies.measured_ns = told.measured_ns;
-  copies.lost_ns = told.lost_ns;
+  copies.path = copy_way_names.at(report.path);
+  copies.reason = reasons.at(report.reason);
+  for (size_t i = 0; i < copies.ways.size(); ++i)
+    copies.ways[i] = {report.ways[i].messages, report.ways[i].ns};
+  copies.trials = report.trials;
+  copies.trial_messages = report.trial_messages;
+  copies.changes = report.changes;
+  copies.measured_ns = report.measured_ns;
+  copies.lost_ns = report.lost_ns;
   if (copies.messages() == 0) return {};
   return copies;
 }

@@ -97,7 +97,7 @@ SessionRequest Agreement::request(const std::string& node) const {
   r.api = shape.test->api;
   r.size = shape.size;
   r.tx_slots = shape.tx_slots();
-  r.rx_slots = shape.rx_slots() + shape.told_slots();
+  r.rx_slots = shape.rx_slots() + shape.notice_slots();
   r.buffers = shape.buffers;
   r.cq_data = shape.test->api == Api::rma && shape.test->unit == Unit::latency && !shape.test->read;
   r.threading = threading;

@@ -197,8 +197,8 @@ class Link : public proto::LinkBase,
   bool more_room(PeerBase& peer) noexcept requires proto::HasSmallFrames<Local> {
     return peer.path == Path::Local && local_.more_room(peer.local());
   }
-  void tell(PeerBase& peer) noexcept requires proto::HasSmallFrames<Local> {
-    if (peer.path == Path::Local) local_.tell(peer.local());
+  void wake_receiver(PeerBase& peer) noexcept requires proto::HasSmallFrames<Local> {
+    if (peer.path == Path::Local) local_.wake_receiver(peer.local());
   }
   bool send(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
             const iovec* parts, size_t part_count) noexcept {

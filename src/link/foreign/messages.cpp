@@ -323,7 +323,7 @@ void Messages::collect_events(size_t most) noexcept {
       --connecting_count_;
     }
     if (size > 0 && event == FI_CONNECTED) {
-      (connection.incoming ? connection.tell_incoming : connection.tell_connected) = true;
+      (connection.incoming ? connection.incoming_pending : connection.connected_pending) = true;
       mark(connection);
     } else {
       collect_completions(SIZE_MAX);  // what arrived before it ended

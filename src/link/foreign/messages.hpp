@@ -66,9 +66,9 @@ class Messages {
     uint64_t left = 0;              // order of the last that needs us no more
     uint64_t committed = 0;         // messages
     bool incoming = false, established = false;
-    bool tell_incoming = false, tell_connected = false, lost = false;
-    bool listed = false;  // in news_
-    bool told = false;    // that it is there
+    bool incoming_pending = false, connected_pending = false, lost = false;
+    bool listed = false;    // in news_
+    bool reported = false;  // that it is there
     bool closed = false;
   };
 
@@ -115,18 +115,18 @@ class Messages {
   template <class Handler>
   int show(Connection& connection, Handler& handler) noexcept {
     int taken = 0;
-    if (connection.tell_incoming && !connection.closed) {
-      connection.tell_incoming = false;
-      connection.told = true;
+    if (connection.incoming_pending && !connection.closed) {
+      connection.incoming_pending = false;
+      connection.reported = true;
       handler.on_incoming(connection);
     }
-    if (connection.tell_connected && !connection.closed) {
-      connection.tell_connected = false;
-      connection.told = true;
+    if (connection.connected_pending && !connection.closed) {
+      connection.connected_pending = false;
+      connection.reported = true;
       handler.on_connected(connection);
     }
     // What comes before it is said to be connected waits.
-    while (connection.told && !connection.closed && connection.shown < connection.arrived.size()) {
+    while (connection.reported && !connection.closed && connection.shown < connection.arrived.size()) {
       if (!handler.on_message(connection, bytes_of(*connection.arrived[connection.shown]))) return taken;
       ++taken;
       if (connection.closed) break;

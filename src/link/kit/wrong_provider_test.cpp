@@ -133,7 +133,7 @@ struct End final : reliable::Events {
     }
     return count;
   }
-  std::string all_told() const {
+  std::string all_warnings() const {
     std::string all;
     for (const std::string& warning : warnings) all += warning + '\n';
     return all;
@@ -191,22 +191,22 @@ class WrongProvider : public testing::Test {
 TEST_F(WrongProvider, none_is_told_where_nothing_is_wrong) {
   talk(Fault::None);
   expect_arrived();
-  EXPECT_EQ(a->all_told() + b->all_told(), "");
+  EXPECT_EQ(a->all_warnings() + b->all_warnings(), "");
 }
 
 TEST_F(WrongProvider, a_send_that_never_has_room_ends_peers) {
   talk(Fault::Full);
   expect_dead();
   EXPECT_EQ(a->told({"peer fi_wrong://bob is taken for unreachable", "no room", "1.0 s"}), 1)
-      << a->all_told();
-  EXPECT_EQ(a->warnings.size(), 1u) << a->all_told();
+      << a->all_warnings();
+  EXPECT_EQ(a->warnings.size(), 1u) << a->all_warnings();
 }
 
 TEST_F(WrongProvider, a_send_that_fails_is_told_at_once_and_ends_peers) {
   talk(Fault::Fails);
   expect_dead();
-  EXPECT_EQ(a->told({"send() failed: Input/output error"}), 1) << a->all_told();
-  EXPECT_EQ(a->told({"fi_wrong://bob", "unreachable", "send() failed", "times"}), 1) << a->all_told();
+  EXPECT_EQ(a->told({"send() failed: Input/output error"}), 1) << a->all_warnings();
+  EXPECT_EQ(a->told({"fi_wrong://bob", "unreachable", "send() failed", "times"}), 1) << a->all_warnings();
   EXPECT_NE(a->warnings.front().find("send() failed: Input/output error"), std::string::npos);
 }
 
@@ -215,56 +215,57 @@ TEST_F(WrongProvider, silence_is_told_with_what_may_explain_it) {
   expect_dead();
   EXPECT_EQ(a->told({"fi_wrong://bob", "nobody has answered there for 1.", "receive() has shown no packet"}),
             1)
-      << a->all_told();
+      << a->all_warnings();
 }
 
 TEST_F(WrongProvider, a_positive_status_of_send_is_told) {
   talk(Fault::SendsPositive);
   expect_arrived();
-  EXPECT_EQ(a->told({"send() returned", "negative errno"}), 1) << a->all_told();
+  EXPECT_EQ(a->told({"send() returned", "negative errno"}), 1) << a->all_warnings();
 }
 
 TEST_F(WrongProvider, packets_too_long_for_send_are_told) {
   talk(Fault::TooLong);
-  EXPECT_EQ(a->told({"send() refused a packet of", "packet_bytes_max() says 9000"}), 1) << a->all_told();
+  EXPECT_EQ(a->told({"send() refused a packet of", "packet_bytes_max() says 9000"}), 1) << a->all_warnings();
   EXPECT_EQ(b->came, message.substr(0, b->came.size()));
 }
 
 TEST_F(WrongProvider, another_source_is_told) {
   talk(Fault::Source);
-  EXPECT_EQ(b->told({"came from fi_wrong://alicd", "fi_wrong://alice", "byte by byte"}), 1) << b->all_told();
+  EXPECT_EQ(b->told({"came from fi_wrong://alicd", "fi_wrong://alice", "byte by byte"}), 1)
+      << b->all_warnings();
 }
 
 TEST_F(WrongProvider, no_source_is_told) {
   talk(Fault::ShortSource);
   expect_dead();
-  EXPECT_EQ(b->told({"a source of 0 bytes", "1 to 8"}), 1) << b->all_told();
+  EXPECT_EQ(b->told({"a source of 0 bytes", "1 to 8"}), 1) << b->all_warnings();
 }
 
 TEST_F(WrongProvider, longer_packets_are_refused) {
   talk(Fault::Longer);
   expect_dead();
   EXPECT_EQ(b->came, "");
-  EXPECT_EQ(b->told({"was sent with", "came with"}), 1) << b->all_told();
+  EXPECT_EQ(b->told({"was sent with", "came with"}), 1) << b->all_warnings();
 }
 
 TEST_F(WrongProvider, shorter_packets_are_refused) {
   talk(Fault::Shorter);
   expect_dead();
   EXPECT_EQ(b->came, "");
-  EXPECT_EQ(b->told({"was sent with", "came with"}), 1) << b->all_told();
+  EXPECT_EQ(b->told({"was sent with", "came with"}), 1) << b->all_warnings();
 }
 
 TEST_F(WrongProvider, another_count_of_packets_is_told) {
   talk(Fault::CountsBytes);
   expect_arrived();
-  EXPECT_EQ(b->told({"receive() returned", "how many"}), 1) << b->all_told();
+  EXPECT_EQ(b->told({"receive() returned", "how many"}), 1) << b->all_warnings();
 }
 
 TEST_F(WrongProvider, a_negative_count_of_packets_is_told) {
   talk(Fault::Negative);
   expect_arrived();
-  EXPECT_EQ(b->told({"receive() returned -11"}), 1) << b->all_told();
+  EXPECT_EQ(b->told({"receive() returned -11"}), 1) << b->all_warnings();
 }
 
 // --- refused at open() ---

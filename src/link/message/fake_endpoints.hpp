@@ -43,7 +43,7 @@ class FakeEndpoints {
     std::deque<std::vector<std::byte>> inbox;
     std::vector<std::byte> out = std::vector<std::byte>(message_bytes_max);
     uint64_t committed = 0;
-    bool incoming = false, told = false, lost = false, closed = false;
+    bool incoming = false, reported = false, lost = false, closed = false;
   };
 
   FakeEndpoints() : FakeEndpoints(message_bytes_max) {}
@@ -155,12 +155,12 @@ class FakeEndpoints {
   template <class Handler>
   int show(Connection& c, Handler& handler) noexcept {
     int taken = 0;
-    if (!c.told && !c.closed && (c.other != nullptr || c.incoming)) {
-      c.told = true;
+    if (!c.reported && !c.closed && (c.other != nullptr || c.incoming)) {
+      c.reported = true;
       if (c.incoming) handler.on_incoming(c);
       else handler.on_connected(c);
     }
-    while (c.told && !c.closed && !c.inbox.empty()) {
+    while (c.reported && !c.closed && !c.inbox.empty()) {
       if (!handler.on_message(c, c.inbox.front())) return taken;
       c.inbox.pop_front();
       ++taken;

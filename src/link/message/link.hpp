@@ -288,7 +288,7 @@ class MessageLink : public proto::LinkBase {
     Handshake handshake;       // what the peer said
     size_t shown = 0;          // bytes of the message at hand that are dealt with
     wire::FrameHead rest{};    // what is still to come of a frame that is shown in parts
-    uint16_t told = 0;         // the credits that its message returns
+    uint16_t returned = 0;     // the credits that its message returns
     proto::stream::Packer collected{E::message_bytes_max - head_bytes};  // frames of the next message
     proto::stream::Coalescer<lone_frames> coalescer;
     uint64_t turn = 0;   // of the last frame
@@ -323,7 +323,7 @@ class MessageLink : public proto::LinkBase {
       Channel& channel = *static_cast<Channel*>(connection.owner);
       if (channel.peer == nullptr) return;
       handler.landed(*channel.peer, channel.rest, bytes);
-      if (channel.rest.length == 0) (void)link.end_frames(channel, channel.told);
+      if (channel.rest.length == 0) (void)link.end_frames(channel, channel.returned);
     }
   };
 
@@ -628,8 +628,8 @@ class MessageLink : public proto::LinkBase {
   template <class Handler>
   proto::Land begin_part(Channel& channel, std::span<const std::byte> arrived, size_t length,
                          Handler& handler) noexcept {
-    Head told{};
-    if (!take_head(arrived, told) || told.kind != Kind::Frames || channel.state != State::Ready ||
+    Head returned{};
+    if (!take_head(arrived, returned) || returned.kind != Kind::Frames || channel.state != State::Ready ||
         channel.owed >= credits_of_ours)
       return proto::Land::Whole;  // it is looked at when all of it is there
     if (channel.shown == 0) channel.shown = head_bytes;
@@ -650,7 +650,7 @@ class MessageLink : public proto::LinkBase {
       if (answer != proto::Land::Here) return answer;
       WEFT_ASSERT(head.length != 0);
       channel.rest = head;
-      channel.told = told.credits;
+      channel.returned = returned.credits;
       channel.shown = 0;
       return answer;
     }

@@ -122,7 +122,7 @@ class Reliable final : public proto::LinkBase,
     report_background_work();
     return core_->has_ready() ? proto::SmallSend::Unseen : proto::SmallSend::Sent;
   }
-  void tell(Peer&) noexcept {}
+  void wake_receiver(Peer&) noexcept {}
   // Complete is what the peer has acknowledged.
   uint64_t sent_sequence(const Peer& peer) const noexcept { return peer.out.end(); }
   uint64_t completed_sequence(const Peer& peer) const noexcept {
@@ -263,7 +263,7 @@ class Reliable final : public proto::LinkBase,
     Peer& peer = static_cast<Peer&>(connection);
     if (peer.broken) std::erase(broken_, &peer);
     std::erase(stalled_, &peer);
-    if (peer.ending.death != proto::reliable::Death::None) tell_death(peer);
+    if (peer.ending.death != proto::reliable::Death::None) warn_of_death(peer);
     events_->peer_lost(peer, why);
   }
 
@@ -276,13 +276,13 @@ class Reliable final : public proto::LinkBase,
     return to;
   }
 
-  static constexpr unsigned told_max = 16;  // warnings of an endpoint
+  static constexpr unsigned warnings_max = 16;  // warnings of an endpoint
   static std::string text_of(const proto::reliable::Place& place);
-  [[gnu::noinline]] void tell(std::string what) noexcept;
-  [[gnu::noinline]] void tell_cut(const Peer& peer) noexcept;
-  [[gnu::noinline]] void tell_death(const Peer& peer) noexcept;
-  [[gnu::noinline]] void tell_oddities() noexcept;
-  void tell_statistics() noexcept;
+  [[gnu::noinline]] void warn_limited(std::string what) noexcept;
+  [[gnu::noinline]] void warn_of_cut_off(const Peer& peer) noexcept;
+  [[gnu::noinline]] void warn_of_death(const Peer& peer) noexcept;
+  [[gnu::noinline]] void warn_of_anomalies() noexcept;
+  void log_statistics() noexcept;
   void show() noexcept;
 
   void break_off(Peer& peer) noexcept;
@@ -319,11 +319,11 @@ class Reliable final : public proto::LinkBase,
   int owner_pid_ = 0;
   void (*note_)(const void* who, const char* what) = nullptr;
   const void* noted_ = nullptr;
-  unsigned told_ = 0;
-  bool told_displaced_ = false;
-  bool told_namesake_ = false;
-  bool told_length_ = false;
-  bool told_malformed_ = false;
+  unsigned warnings_ = 0;
+  bool warned_displaced_ = false;
+  bool warned_namesake_ = false;
+  bool warned_length_ = false;
+  bool warned_malformed_ = false;
 };
 
 }  // namespace weft::link::reliable

@@ -70,7 +70,7 @@ void Reliable<P, Names>::close() noexcept {
       core_->end_poll(os::monotonic_ns());
     }
     Linger::note(began, os::monotonic_ns());
-    tell_statistics();
+    log_statistics();
     lost_before_ = UINT64_MAX;
     show();
   }
@@ -147,7 +147,7 @@ int Reliable<P, Names>::poll(Handler& handler) noexcept {
       Peer& peer = *broken_.back();
       broken_.pop_back();
       std::erase(stalled_, &peer);
-      tell_cut(peer);
+      warn_of_cut_off(peer);
       core_->remove(peer, now);
       events_->peer_lost(peer, core::ProviderError::PeerMisbehaved);
     }
@@ -173,7 +173,7 @@ void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
   if (now < next_look_) return;
   next_look_ = now + look_ns;
   show();
-  tell_oddities();
+  warn_of_anomalies();
   core_->for_each([&](proto::reliable::Connection& c) {
     const Peer& peer = static_cast<Peer&>(c);
     bool waits = peer.parser.inside();
@@ -218,23 +218,23 @@ std::string Reliable<P, Names>::text_of(const proto::reliable::Place& place) {
 }
 
 template <proto::PacketLink P, PacketNames Names>
-void Reliable<P, Names>::tell(std::string what) noexcept try {
-  if (told_ >= told_max || !has_warning()) return;
-  if (++told_ == told_max) what += ". Others are not named any more";
+void Reliable<P, Names>::warn_limited(std::string what) noexcept try {
+  if (warnings_ >= warnings_max || !has_warning()) return;
+  if (++warnings_ == warnings_max) what += ". Others are not named any more";
   warn(what.c_str());
 } catch (const std::bad_alloc&) {  // then nobody is told
 }
 
 template <proto::PacketLink P, PacketNames Names>
-void Reliable<P, Names>::tell_cut(const Peer& peer) noexcept try {
-  tell("peer " + text_of(peer.who.address) + " sent what is no frame, and is cut off");
+void Reliable<P, Names>::warn_of_cut_off(const Peer& peer) noexcept try {
+  warn_limited("peer " + text_of(peer.who.address) + " sent what is no frame, and is cut off");
 } catch (const std::bad_alloc&) {
 }
 
 template <proto::PacketLink P, PacketNames Names>
-void Reliable<P, Names>::tell_death(const Peer& peer) noexcept try {
+void Reliable<P, Names>::warn_of_death(const Peer& peer) noexcept try {
   using proto::reliable::Death;
-  tell_oddities();
+  warn_of_anomalies();
   const uint64_t tenths = peer.ending.dead_ns / (proto::reliable::second / 10);
   const std::string span = std::to_string(tenths / 10) + '.' + std::to_string(tenths % 10) + " s";
   std::string text = "peer " + text_of(peer.who.address);
@@ -269,39 +269,42 @@ void Reliable<P, Names>::tell_death(const Peer& peer) noexcept try {
     if (const uint64_t malformed = core_->counters().malformed; malformed != 0)
       text += "; " + std::to_string(malformed) + " packets were damaged";
   }
-  tell(std::move(text));
+  warn_limited(std::move(text));
 } catch (const std::bad_alloc&) {
 }
 
 // What the contract of packet links forbids, and only packets show: each kind once.
 template <proto::PacketLink P, PacketNames Names>
-void Reliable<P, Names>::tell_oddities() noexcept try {
+void Reliable<P, Names>::warn_of_anomalies() noexcept try {
   if constexpr (!proto::HasTrueSources<P>) return;
   const auto& counters = core_->counters();
   const auto& seen = core_->oddities();
-  if (counters.displaced != 0 && !told_displaced_) {
-    told_displaced_ = true;
-    tell("a packet came from " + text_of(seen.source) + ", and its sender says that it is at " +
-         text_of(seen.address) +
-         ": the source that receive() shows must be byte by byte the address() of the sender, and what "
-         "send() takes");
+  if (counters.displaced != 0 && !warned_displaced_) {
+    warned_displaced_ = true;
+    warn_limited(
+        "a packet came from " + text_of(seen.source) + ", and its sender says that it is at " +
+        text_of(seen.address) +
+        ": the source that receive() shows must be byte by byte the address() of the sender, and what "
+        "send() takes");
   }
-  if (counters.namesakes != 0 && !told_namesake_) {
-    told_namesake_ = true;
-    tell("another endpoint says that it is at the address of this one, " +
-         Names::text_of(*Names::from(core_->address())) +
-         ": open() with an empty address must choose one that nobody has, in no process of any machine, "
-         "and with one that somebody has it must return -EADDRINUSE");
+  if (counters.namesakes != 0 && !warned_namesake_) {
+    warned_namesake_ = true;
+    warn_limited(
+        "another endpoint says that it is at the address of this one, " +
+        Names::text_of(*Names::from(core_->address())) +
+        ": open() with an empty address must choose one that nobody has, in no process of any machine, "
+        "and with one that somebody has it must return -EADDRINUSE");
   }
-  if (counters.wrong_lengths != 0 && !told_length_) {
-    told_length_ = true;
-    tell("a packet that was sent with " + std::to_string(seen.sent_bytes) + " bytes came with " +
-         std::to_string(seen.came_bytes) +
-         ": receive() must show packets as they were given to send(). Those of other length are lost");
+  if (counters.wrong_lengths != 0 && !warned_length_) {
+    warned_length_ = true;
+    warn_limited(
+        "a packet that was sent with " + std::to_string(seen.sent_bytes) + " bytes came with " +
+        std::to_string(seen.came_bytes) +
+        ": receive() must show packets as they were given to send(). Those of other length are lost");
   }
-  if (counters.malformed > counters.wrong_lengths && !told_malformed_ && !core_->checks()) {
-    told_malformed_ = true;
-    tell(
+  if (counters.malformed > counters.wrong_lengths && !warned_malformed_ && !core_->checks()) {
+    warned_malformed_ = true;
+    warn_limited(
         "packets come that are none of ours, or were altered on the way, though alters_packets says that "
         "this does not happen. They are lost");
   }
@@ -310,7 +313,7 @@ void Reliable<P, Names>::tell_oddities() noexcept try {
 
 // What was lost, sent again or dropped, when there was any.
 template <proto::PacketLink P, PacketNames Names>
-void Reliable<P, Names>::tell_statistics() noexcept try {
+void Reliable<P, Names>::log_statistics() noexcept try {
   if (note_ == nullptr) return;
   const proto::reliable::Statistics all = core_->statistics();
   if (all.sent_again == 0 && all.lost == 0 && all.timeouts == 0 && all.damaged == 0 && all.not_taken == 0 &&

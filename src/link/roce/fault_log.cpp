@@ -299,7 +299,7 @@ std::string text_of(const QueuePair* qp, const Fault& fault) {
   return text;
 }
 
-void FaultLog::tell(const QueuePair* qp, const Fault& fault, uint64_t now) noexcept {
+void FaultLog::report(const QueuePair* qp, const Fault& fault, uint64_t now) noexcept {
   if (audience_.note == nullptr) return;
   Period& period = periods_[fault.cause];
   if (now >= period.until) {

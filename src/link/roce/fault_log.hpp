@@ -26,7 +26,8 @@ class FaultLog {
   FaultLog(std::string name, const packet::Audience& audience) noexcept
       : name_(std::move(name)), audience_(audience) {}
 
-  void tell(const proto::roce::QueuePair* queue_pair, const proto::roce::Fault& fault, uint64_t now) noexcept;
+  void report(const proto::roce::QueuePair* queue_pair, const proto::roce::Fault& fault,
+              uint64_t now) noexcept;
 
  private:
   struct Period {

@@ -65,15 +65,15 @@ TEST(RoceFaultLog, TellsAFewOfEachCauseAndThenHowManyWereLeftOut) {
   Heard heard;
   FaultLog log("weft_test", heard.audience());
   uint64_t now = 5;
-  for (int i = 0; i < 1000; ++i) log.tell(nullptr, beyond(), now);
+  for (int i = 0; i < 1000; ++i) log.report(nullptr, beyond(), now);
   EXPECT_EQ(heard.lines.size(), FaultLog::lines_max);
   Fault other;
   other.at = Fault::At::Dropped;
   other.cause = WEFT_FAULT_QPN_UNKNOWN;
-  log.tell(nullptr, other, now);
+  log.report(nullptr, other, now);
   EXPECT_EQ(heard.lines.size(), FaultLog::lines_max + 1);
   now += FaultLog::period_ns;
-  log.tell(nullptr, beyond(), now);
+  log.report(nullptr, beyond(), now);
   ASSERT_EQ(heard.lines.size(), FaultLog::lines_max + 2);
   EXPECT_EQ(heard.lines.back().rfind("weft_test: ", 0), 0U);
   EXPECT_NE(heard.lines.back().find("; 996 more of this kind were not told"), std::string::npos);

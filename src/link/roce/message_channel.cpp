@@ -161,9 +161,9 @@ void MessageChannel::close() noexcept {
 // --- sending ---
 
 void MessageChannel::write_header(std::byte* out, uint8_t kind) noexcept {
-  told_ = static_cast<uint32_t>(consumed_);
+  reported_ = static_cast<uint32_t>(consumed_);
   const uint32_t rest = kind;
-  std::memcpy(out, &told_, sizeof told_);
+  std::memcpy(out, &reported_, sizeof reported_);
   std::memcpy(out + 4, &rest, sizeof rest);
 }
 
@@ -265,7 +265,7 @@ void MessageChannel::give_back() noexcept {
   returned_count_ = 0;
   if (!credit_due_) return;
   std::array<std::byte, header_bytes> message;
-  const uint32_t told = told_;
+  const uint32_t reported = reported_;
   write_header(message.data(), kind_credits);
   const Element element{reinterpret_cast<uint64_t>(message.data()), header_bytes, 0};
   SendRequest request;
@@ -275,7 +275,7 @@ void MessageChannel::give_back() noexcept {
   const int status = shared_->device->adapter().post_send(*qp_, request, shared_->device->now());
   shared_->device->posted();
   if (status == 0) credit_due_ = false;
-  else if (status == -ENOMEM) told_ = told;  // later
+  else if (status == -ENOMEM) reported_ = reported;  // later
   else failed_ = true;
 }
 

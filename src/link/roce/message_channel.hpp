@@ -137,7 +137,7 @@ class MessageChannel {
     WEFT_ASSERT(slot < receive_slots && returned_count_ < receive_slots);
     ++consumed_;
     returned_[returned_count_++] = slot;
-    if (static_cast<uint32_t>(consumed_) - told_ >= credits / 4) credit_due_ = true;
+    if (static_cast<uint32_t>(consumed_) - reported_ >= credits / 4) credit_due_ = true;
   }
   void give_back() noexcept;
   int post_receive(uint32_t slot) noexcept;
@@ -157,7 +157,7 @@ class MessageChannel {
   bool failed_ = false;
   bool unreachable_ = false;
   bool credit_due_ = false;
-  uint32_t told_ = 0;  // of consumed_, to the peer
+  uint32_t reported_ = 0;  // of consumed_, to the peer
   uint64_t sent_ = 0;
   uint64_t acknowledged_ = 0;
   uint64_t peer_consumed_ = 0;

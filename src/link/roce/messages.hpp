@@ -45,7 +45,7 @@ class Messages {
 
     bool is_incoming_ = false;
     bool is_connected_ = false;
-    bool is_told_ = false;  // the owner knows that it is there
+    bool is_reported_ = false;  // the owner knows that it is there
     bool is_lost_ = false;
     bool is_closed_ = false;
     tcp::Other peer_;
@@ -113,7 +113,7 @@ class Messages {
     Handler& handler;
     bool on_frame(tcp::Other&, const wire::FrameHead& head, const std::byte* payload) noexcept {
       if (connection.is_closed_) return false;
-      tell(connection, handler);
+      report(connection, handler);
       if (connection.is_closed_) return false;
       if (head.kind != wire::FrameKind::Msg) {
         connection.is_lost_ = true;
@@ -123,9 +123,9 @@ class Messages {
     }
   };
   template <class Handler>
-  static void tell(Connection& connection, Handler& handler) noexcept {
-    if (!connection.is_connected_ || connection.is_told_) return;
-    connection.is_told_ = true;
+  static void report(Connection& connection, Handler& handler) noexcept {
+    if (!connection.is_connected_ || connection.is_reported_) return;
+    connection.is_reported_ = true;
     if (connection.is_incoming_) handler.on_incoming(connection);
     else handler.on_connected(connection);
   }
@@ -133,7 +133,7 @@ class Messages {
   int show(Connection& connection, Handler& handler) noexcept {
     Shown<Handler> shown{connection, handler};
     const int taken = connection.link_.poll(shown);
-    if (!connection.is_closed_) tell(connection, handler);
+    if (!connection.is_closed_) report(connection, handler);
     if (connection.is_lost_ && !connection.is_closed_) [[unlikely]] {
       handler.on_lost(connection);
       if (!connection.is_closed_) close(connection);

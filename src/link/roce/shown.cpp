@@ -72,7 +72,7 @@ void Shown::on_create(const QueuePair& qp) noexcept try {
 }
 
 void Shown::on_fault(const QueuePair* qp, const proto::roce::Fault& fault) noexcept {
-  faults_.tell(qp, fault, os::monotonic_ns());
+  faults_.report(qp, fault, os::monotonic_ns());
 }
 
 void Shown::on_destroy(const QueuePair& qp) noexcept {

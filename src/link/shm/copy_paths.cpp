@@ -66,7 +66,7 @@ CopyChooser* CopyPaths::chooser_of(Peer& peer, uint64_t bytes) noexcept {
   return chooser.get();
 }
 
-void CopyPaths::tell_announced(Peer& peer) noexcept {
+void CopyPaths::expect_announced(Peer& peer) noexcept {
   if (!peer.in.is_open()) return;
   uint32_t classes = 0;
   for (size_t c = 1; c < fragmented_classes && peer.memory.can_read(); ++c) {
@@ -81,7 +81,7 @@ void CopyPaths::tell_announced(Peer& peer) noexcept {
 
 void CopyPaths::forbid(Peer& peer) noexcept {
   peer.memory.forbid();
-  tell_announced(peer);
+  expect_announced(peer);
 }
 
 void CopyPaths::forbid_shared(Peer& peer) noexcept {
@@ -89,7 +89,7 @@ void CopyPaths::forbid_shared(Peer& peer) noexcept {
   if (copies == nullptr || std::exchange(copies->refused, true)) return;
   for (auto& chooser : copies->choosers)
     if (chooser != nullptr) chooser->exclude(CopyPath::Both);
-  tell_announced(peer);
+  expect_announced(peer);
 }
 
 bool CopyPaths::announces(const Peer& peer, uint64_t bytes) const noexcept {
@@ -147,11 +147,11 @@ void CopyPaths::copied(Peer& peer, CopyPath path, uint64_t bytes, uint64_t start
   // Both without the other one says nothing about a sender who is there.
   const bool alone = path == CopyPath::Both && peer.copies->alone;
   if (start == 0 || now <= start || alone) {
-    if (chooser->pass()) tell_announced(peer);
+    if (chooser->pass()) expect_announced(peer);
     return;
   }
   const uint32_t changes = chooser->changes();
-  if (chooser->note(path, now - start, bytes)) tell_announced(peer);
+  if (chooser->note(path, now - start, bytes)) expect_announced(peer);
   if (chooser->changes() == changes) return;
   ++changes_;
   note_choice(peer, *chooser, bytes);

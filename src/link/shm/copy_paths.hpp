@@ -36,7 +36,7 @@ class CopyPaths {
   proto::CopyUse use(const Peer* peer, uint64_t bytes) const noexcept;
 
   // Tells the peer which messages it should announce: after each change, and when its channel is there.
-  void tell_announced(Peer& peer) noexcept;
+  void expect_announced(Peer& peer) noexcept;
   // The peer's memory cannot be reached any more.
   void forbid(Peer& peer) noexcept;
   // The peer cannot write our memory.

@@ -266,7 +266,7 @@ void Handshakes::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept 
     peer.handshake.is_silent = false;
   } else if (os::is_shortage(-sent)) {
     lacks(peer, -sent);
-    if (kind == NoteKind::Reply) tell_shortage(peer.address, peer.nonce);
+    if (kind == NoteKind::Reply) send_shortage(peer.address, peer.nonce);
   }
 }
 
@@ -351,7 +351,7 @@ bool Handshakes::take_datagram(bool listening) noexcept {
   const bool missing = datagram.cut || (!file && !liveness);
   // What else there is, a file system or a socket behind it may keep the closing of.
   if (file && !os::is_memory(file)) disposal_.close(os::Fd(file.release()));
-  if (liveness && !os::tells_of_death(liveness)) disposal_.close(os::Fd(liveness.release()));
+  if (liveness && !os::can_report_exit(liveness)) disposal_.close(os::Fd(liveness.release()));
   if (!sound || !listening) return true;
   if (note.kind == NoteKind::Wake) take_wake(note);
   if (note.kind == NoteKind::Shortage || note.kind == NoteKind::NotPassed) take_shortage(note, sender.pid);
@@ -438,7 +438,7 @@ void Handshakes::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int
   Peer& peer = *known;
   const uint64_t short_before_ns = peer.shortage.at_ns;
   if (peer.remote == nullptr && !attach_header(peer, file, note.nonce)) {
-    if (peer.shortage.at_ns != short_before_ns) tell_shortage(note.address, note.nonce);
+    if (peer.shortage.at_ns != short_before_ns) send_shortage(note.address, note.nonce);
     return;
   }
   if (!peer.pidfd) {
@@ -451,10 +451,10 @@ void Handshakes::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int
       attach_channel(peer, file, note.channel_offset)) {
     peer.state = PeerState::Known;
     active_.add(peer, os::monotonic_ns());
-    paths_.tell_announced(peer);
+    paths_.expect_announced(peer);
     doorbells_.ring_own(peer);  // what it wrote before we looked
   } else if (peer.shortage.at_ns != short_before_ns) {
-    tell_shortage(note.address, note.nonce);
+    send_shortage(note.address, note.nonce);
   }
   if (note.wants_reply != 0) send_note(peer, NoteKind::Reply, true);
 }

@@ -143,7 +143,7 @@ class Handshakes {
   void lacks(Peer& peer, int code) noexcept;
   void lacks_for(const Note& note, int code) noexcept;
   void misses_descriptors_of(const Note& note, int32_t pid, int code) noexcept;
-  void tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
+  void send_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
                      NoteKind kind = NoteKind::Shortage) noexcept;
   void take_shortage(const Note& note, int32_t pid) noexcept;
   void note_shortage(Peer& peer, bool of_peer) noexcept;

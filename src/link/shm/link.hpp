@@ -114,7 +114,7 @@ class Link : public proto::LinkBase {
   // After send_small() has refused. True: it will not do so now.
   bool more_room(Peer& peer) noexcept { return peer.out.more_room(); }
   // Rings the peer's doorbell.
-  void tell(Peer& peer) noexcept { ring_doorbell(peer); }
+  void wake_receiver(Peer& peer) noexcept { ring_doorbell(peer); }
   // Sends prefix and gathered bytes as one frame; head.length is their sum, at most frame_bytes_max. False: no room now.
   bool send(Peer& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
             size_t part_count) noexcept;

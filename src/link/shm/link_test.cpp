@@ -84,7 +84,7 @@ TEST_P(Meeting, SmallFramesGoInlined) {
     const wire::FrameHead head{wire::FrameKind::Tagged, 0, 3, static_cast<uint32_t>(bytes.size()), id, 0};
     const proto::SmallSend sent = a.link.send_small(*to_b, head, bytes.data());
     ASSERT_NE(sent, proto::SmallSend::Refused);
-    if (sent == proto::SmallSend::Unseen) a.link.tell(*to_b);
+    if (sent == proto::SmallSend::Unseen) a.link.wake_receiver(*to_b);
     ASSERT_TRUE(b.poll_for_frames(1));
     expect_frame(b.frames.front(), id, bytes.size(), false);
     b.frames.clear();

@@ -360,7 +360,7 @@ TEST(ShmLink, AMalformedSlotCutsThePeerOff) {
     to_b->out.control()->bulk_consumed.store(~uint64_t{0} / 3);
     a.poll_until([&] { return to_b->remote != nullptr; }, 100);
     for (int i = 0; i < 8; ++i) {  // it goes on ringing, too
-      a.link.tell(*to_b);
+      a.link.wake_receiver(*to_b);
       b.link.poll(b);
     }
     EXPECT_TRUE(b.poll_until([&] { return !b.lost.empty(); }, 500)) << bad.length;
@@ -434,7 +434,7 @@ TEST_P(Meeting, ASleeperIsWoken) {
     if (id % 2 == 0) {
       ASSERT_TRUE(a.send(*to_b, id, bytes));
     } else if (a.link.send_small(*to_b, head, bytes.data()) == proto::SmallSend::Unseen) {
-      a.link.tell(*to_b);
+      a.link.wake_receiver(*to_b);
     } else {
       ADD_FAILURE() << "a sleeper does not look at its rings";
     }

@@ -42,7 +42,7 @@ void Handshakes::note_shortage(Peer& peer, bool of_peer) noexcept {
 }
 
 // A peer that waits for our answer. Needs no descriptor.
-void Handshakes::tell_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
+void Handshakes::send_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
                                NoteKind kind) noexcept {
   Note note = note_to(whom, kind);
   note.nonce = nonce;
@@ -59,7 +59,7 @@ void Handshakes::lacks(Peer& peer, int code) noexcept {
 void Handshakes::lacks_for(const Note& note, int code) noexcept {
   warn_of_shortage(note.address, code);
   if (Peer* const known = peers_.find(text_of(note.address)); known != nullptr) note_shortage(*known, false);
-  if (note.kind == NoteKind::Hello || note.kind == NoteKind::Reply) tell_shortage(note.address, note.nonce);
+  if (note.kind == NoteKind::Hello || note.kind == NoteKind::Reply) send_shortage(note.address, note.nonce);
 }
 
 // A handshake has arrived without its descriptors, this process lacks none, and /proc does not help: `code` is why, 0: what it shows is not the memory of
@@ -80,7 +80,7 @@ void Handshakes::misses_descriptors_of(const Note& note, int32_t pid, int code) 
     note_shortage(*known, false);
     known->shortage.not_passed = true;
   }
-  tell_shortage(note.address, note.nonce, NoteKind::NotPassed);
+  send_shortage(note.address, note.nonce, NoteKind::NotPassed);
 }
 
 // From a process of our user that we have asked: it has our nonce.

@@ -66,14 +66,14 @@ void Link::warn(const std::string& what) noexcept { LinkBase::warn(what.c_str())
 void Link::warn_of_unknown_peer(const std::string& what) noexcept {
   constexpr uint64_t pause_ns = 10'000'000'000;
   const uint64_t now = now_ns();
-  if (unknown_told_ns_ != 0 && now - unknown_told_ns_ < pause_ns) {
+  if (unknown_logged_ns_ != 0 && now - unknown_logged_ns_ < pause_ns) {
     ++unknown_untold_;
     return;
   }
   warn(unknown_untold_ == 0
            ? what
            : what + " (and " + std::to_string(unknown_untold_) + " more since the last such line)");
-  unknown_told_ns_ = now;
+  unknown_logged_ns_ = now;
   unknown_untold_ = 0;
 }
 

@@ -317,7 +317,7 @@ class Link : public proto::LinkBase {
   Carried gone_;  // by connections that are closed
   bool short_of_descriptors_ = false;
   bool leaving_ = false;
-  uint64_t unknown_told_ns_ = 0;  // 0: never
+  uint64_t unknown_logged_ns_ = 0;  // 0: never
   size_t unknown_untold_ = 0;
 };
 

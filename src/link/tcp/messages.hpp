@@ -51,7 +51,7 @@ class Messages {
     enum class Stage : uint8_t { Connecting, Open, Failing, Over };  // Failing: to be told of
     Channel channel{connection_frame_bytes_max};
     Stage stage = Stage::Connecting;
-    bool told = false;  // that it is there
+    bool reported = false;  // that it is there
     bool incoming = false;
     uint64_t deadline_ns = 0;                     // Connecting
     std::vector<std::vector<std::byte>> waiting;  // committed and not taken by the channel, oldest first
@@ -232,14 +232,14 @@ class Messages {
     while (auto request = listener_.next()) {
       Connection* connection = admit(std::move(request));
       if (connection == nullptr) continue;
-      connection->told = true;
+      connection->reported = true;
       shown.handler.on_incoming(*connection);
     }
   }
   template <class Handler>
   [[gnu::cold]] void go_on(Connection& connection, Shown<Handler>& shown) noexcept {
     if (!advance(connection)) return;
-    connection.told = true;
+    connection.reported = true;
     shown.handler.on_connected(connection);
   }
   template <class Handler>

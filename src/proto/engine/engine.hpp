@@ -449,7 +449,7 @@ class Engine final : public EngineCore, public L::Events {
   [[gnu::noinline]] ssize_t after_small(TxContext& tx, PeerState& peer, size_t length, SmallSend sent,
                                         bool tagged, bool silent) noexcept;
   SmallSend send_small_to_side(PeerState& peer, const wire::FrameHead& head, const void* buffer) noexcept;
-  void tell(PeerState& peer) noexcept;
+  void wake_receiver(PeerState& peer) noexcept;
   [[gnu::noinline]] ssize_t inject_slow(TxContext& tx, bool tagged, const void* buffer, size_t length,
                                         fi_addr_t dest, uint64_t tag) noexcept;
   [[gnu::noinline]] ssize_t inject_and_cache(TxContext& tx, bool tagged, const void* buffer, size_t length,

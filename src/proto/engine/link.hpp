@@ -124,7 +124,7 @@ constexpr LinkLimits limits_of_type() noexcept {
 enum class SmallSend : uint8_t {
   Refused,  // no room, or not without a kernel call: send() may do it
   Sent,     // and the peer sees it by itself
-  Unseen,   // sent, but the peer has to be told: call tell()
+  Unseen,   // sent, but the peer has to be told: call wake_receiver()
 };
 
 // A frame that fits one slot goes out inlined. Two calls, so that the usual case is a leaf.
@@ -137,7 +137,7 @@ concept HasSmallFrames = requires(L& link, typename L::PeerBase& peer, const wir
   { L::small_credit } -> std::convertible_to<bool>;
   { link.send_small(peer, head, bytes) }
   noexcept->std::same_as<SmallSend>;
-  { link.tell(peer) }
+  { link.wake_receiver(peer) }
   noexcept;
   { link.more_room(peer) }
   noexcept->std::same_as<bool>;  // true: send_small() will not refuse the next frame

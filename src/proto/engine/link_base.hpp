@@ -99,7 +99,7 @@ class LinkBase {
   uint8_t unread(const auto&) const noexcept { return 0; }
 
   // --- HasSmallFrames ---
-  void tell(auto&) noexcept {}
+  void wake_receiver(auto&) noexcept {}
   bool more_room(auto&) noexcept { return false; }
   // --- HasRemoteMemory ---
   bool announces(const auto&, uint64_t) const noexcept { return false; }
@@ -143,16 +143,16 @@ class LinkBase {
   }
 
  private:
-  static constexpr uint8_t cuts_told_max = 16;  // of an endpoint, by a link that does not name its peers
+  static constexpr uint8_t cut_warnings_max = 16;  // of an endpoint, by a link that does not name its peers
   void warn_of_cut(const char* what) noexcept {
-    if (cuts_told_ == cuts_told_max) return;
-    ++cuts_told_;
+    if (cut_warnings_ == cut_warnings_max) return;
+    ++cut_warnings_;
     warn(what);
   }
 
   PacketWarning on_warning_ = nullptr;
   const void* warning_context_ = nullptr;
-  uint8_t cuts_told_ = 0;
+  uint8_t cut_warnings_ = 0;
 };
 
 // Peers by name. Looking never allocates.

@@ -181,7 +181,7 @@ struct SmallLink : PlainLink {
     ++small;
     return SmallSend::Unseen;
   }
-  void tell(PeerBase&) noexcept { ++told; }
+  void wake_receiver(PeerBase&) noexcept { ++told; }
   int small = 0, told = 0;
 };
 static_assert(HasSmallFrames<SmallLink> && concepts_of<SmallLink>() == 1);

@@ -59,7 +59,7 @@ bool Engine<L>::send_small_tracked(TxContext& tx, PeerState& peer, const wire::F
       if (record != nullptr) pending_send_pool_.give(*record);
       return false;
     }
-    if (sent == SmallSend::Unseen) tell(peer);
+    if (sent == SmallSend::Unseen) wake_receiver(peer);
     const bool tagged = head.kind == wire::FrameKind::Tagged;
     mind_kept(tx, peer, !tx.default_completes);
     if (before !=

@@ -34,7 +34,7 @@ extern bool starving;
 struct Frame {
   wire::FrameHead head{};
   std::vector<std::byte> payload;
-  bool told = true;        // false: sent Unseen, and the engine has not called tell() yet
+  bool notified = true;    // false: sent Unseen, and the engine has not called wake_receiver() yet
   bool in_parts = false;   // the handler has its first part
   wire::FrameHead rest{};  // then: what is left of it
   // Payload that is still where the program has it, behind `payload`; the frame is not told of until that is complete.
@@ -196,10 +196,10 @@ class PlainLink : public LinkBase {
 
  protected:
   bool put(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix, const iovec* parts,
-           size_t part_count, bool told) {
+           size_t part_count, bool notified) {
     auto& wire = net_->wires[{id_, peer.id}];
     if (wire.size() >= net_->frames_max) return false;
-    Frame frame{head, {prefix.begin(), prefix.end()}, told};
+    Frame frame{head, {prefix.begin(), prefix.end()}, notified};
     for (size_t i = 0; i < part_count; ++i) {
       const auto* bytes = static_cast<const std::byte*>(parts[i].iov_base);
       frame.payload.insert(frame.payload.end(), bytes, bytes + parts[i].iov_len);
@@ -216,7 +216,7 @@ class PlainLink : public LinkBase {
   int drain(int from, Handler& handler) noexcept {
     int taken = 0;
     auto& wire = net_->wires[{from, id_}];
-    while (!wire.empty() && wire.front().told && !net_->chance(net_->delay)) {
+    while (!wire.empty() && wire.front().notified && !net_->chance(net_->delay)) {
       if (wire.front().in_parts) {
         if (!go_on(from, wire.front(), handler)) break;
         wire.pop_front();
@@ -275,13 +275,13 @@ class PlainLink : public LinkBase {
       Landing unused;
       const Land answer = handler.land(peer, frame.rest, part.data(), arrived, unused);
       frame.in_parts = answer == Land::Here;
-      if (frame.in_parts) tell_part(from, frame.head, arrived);
+      if (frame.in_parts) report_part(from, frame.head, arrived);
       return answer;
     }
     return Land::Whole;
   }
   // The watcher hears of a part as the shorter frame that it is as good as.
-  void tell_part(int from, wire::FrameHead head, size_t bytes) {
+  void report_part(int from, wire::FrameHead head, size_t bytes) {
     using enum wire::FrameKind;
     const bool eager = head.kind == Tagged || head.kind == Msg;
     if (eager) head.kind = head.kind == Tagged ? TaggedFirst : MsgFirst;
@@ -308,7 +308,7 @@ class PlainLink : public LinkBase {
         }
         const wire::FrameHead part = frame.rest;
         handler.landed(*peer, frame.rest, count);
-        tell_part(from, part, count);
+        report_part(from, part, count);
       }
     }
     return frame.rest.length == 0;
@@ -351,8 +351,8 @@ class RichLink : public PlainLink {
     ++net_->shortcuts.small_frames;
     return unseen ? SmallSend::Unseen : SmallSend::Sent;
   }
-  void tell(PeerBase& peer) noexcept {
-    for (Frame& frame : net_->wires[{id_, peer.id}]) frame.told = true;
+  void wake_receiver(PeerBase& peer) noexcept {
+    for (Frame& frame : net_->wires[{id_, peer.id}]) frame.notified = true;
   }
 
   uint64_t stamp() const noexcept { return ++stamps_; }
@@ -553,7 +553,7 @@ class ReferringLink : public LateLink {
     for (const auto& [id, peer] : peers_)
       for (Frame& frame : net_->wires[{id_, id}]) {
         if (!frame.parts.empty()) std::abort();
-        frame.told = true;
+        frame.notified = true;
       }
     LateLink::close();
   }
@@ -563,9 +563,9 @@ class ReferringLink : public LateLink {
     complete_some();
     for (const auto& [id, peer] : peers_)
       for (Frame& frame : net_->wires[{id_, id}])
-        if (!frame.told && frame.sequence <= peer->completed) {
+        if (!frame.notified && frame.sequence <= peer->completed) {
           copy(frame);
-          frame.told = true;
+          frame.notified = true;
         }
     return PlainLink::poll(handler);
   }
@@ -671,7 +671,7 @@ class WithFastPoll : public Base {
       const int from = static_cast<int>(id);
       const auto& wire = this->net_->wires[{from, this->id_}];
       if (wire.empty() && !this->net_->dead[id]) continue;
-      if (wire.empty() || !wire.front().told || wire.front().in_parts) return FastPoll::Poll;
+      if (wire.empty() || !wire.front().notified || wire.front().in_parts) return FastPoll::Poll;
       seen = {from};
       return FastPoll::Frame;
     }

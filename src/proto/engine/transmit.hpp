@@ -11,7 +11,7 @@ namespace weft::proto {
 template <Link L>
 ssize_t Engine<L>::after_small(TxContext& tx, PeerState& peer, size_t length, SmallSend sent, bool tagged,
                                bool silent) noexcept {
-  if (sent == SmallSend::Unseen) tell(peer);
+  if (sent == SmallSend::Unseen) wake_receiver(peer);
   if (silent) note_quiet(peer, tagged);
   mind_kept(tx, peer, silent);
   count_sent(length);
@@ -21,9 +21,9 @@ ssize_t Engine<L>::after_small(TxContext& tx, PeerState& peer, size_t length, Sm
 
 // The receiver is told of a small frame that it does not see by itself.
 template <Link L>
-void Engine<L>::tell(PeerState& peer) noexcept {
+void Engine<L>::wake_receiver(PeerState& peer) noexcept {
   visit_side(link_, full(peer), []<class S>(S& side, auto& part) {
-    if constexpr (HasSmallFrames<S>) side.tell(part);
+    if constexpr (HasSmallFrames<S>) side.wake_receiver(part);
   });
 }
 

@@ -42,7 +42,7 @@ void TransmitErrors::push(const Failed& failed, int status, core::ProviderError 
   if (failed.silent && why == core::ProviderError::Cancelled) return;  // by the program itself
   if (failed.silent && (!inject_errors_ || failed.tx.cq == nullptr)) {
     if (losing_.peer == &failed.peer) ++losing_.silent;
-    else tell_unreported(failed.peer, 1, status, why, false);
+    else report_unattributed(failed.peer, 1, status, why, false);
     return;
   }
   if (failed.tx.cq == nullptr) return;
@@ -59,8 +59,8 @@ void TransmitErrors::push(const Failed& failed, int status, core::ProviderError 
   failed.tx.cq->push_error(error);
 }
 
-void TransmitErrors::tell_unreported(const PeerState& peer, uint64_t count, int status,
-                                     core::ProviderError why, bool is_lost) noexcept {
+void TransmitErrors::report_unattributed(const PeerState& peer, uint64_t count, int status,
+                                         core::ProviderError why, bool is_lost) noexcept {
   unreported_ += count;
   if (watcher_ != nullptr)
     watcher_->unreported({.peer = {peer.av_address.bytes.data(), peer.av_address.len},
@@ -97,7 +97,7 @@ void TransmitErrors::end_losing(int status, core::ProviderError why) noexcept {
   WEFT_ASSERT(losing_.peer != nullptr);
   const Losing was = losing_;
   losing_ = {};
-  if (was.silent != 0) tell_unreported(*was.peer, was.silent, status, why, true);
+  if (was.silent != 0) report_unattributed(*was.peer, was.silent, status, why, true);
   if (remembers_ && !was.told && why != core::ProviderError::Cancelled && (was.owed || was.silent != 0))
     remember_owed(was.peer->av_address);
 }

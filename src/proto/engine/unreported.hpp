@@ -55,8 +55,8 @@ class TransmitErrors {
   uint64_t unreported() const noexcept { return unreported_; }
 
  private:
-  void tell_unreported(const PeerState& peer, uint64_t count, int status, core::ProviderError why,
-                       bool is_lost) noexcept;
+  void report_unattributed(const PeerState& peer, uint64_t count, int status, core::ProviderError why,
+                           bool is_lost) noexcept;
   void remember_owed(const core::Address& address) noexcept;
   bool forget_owed(const core::Address& address) noexcept;
 
@@ -69,7 +69,7 @@ class TransmitErrors {
     const PeerState* peer = nullptr;
     uint64_t silent = 0;     // errors that have no entry
     bool owed = false;       // earlier ones had none, nor has an entry to this peer told of them
-    bool told = false;       // by an entry of an operation
+    bool reported = false;   // by an entry of an operation
     bool in_flight = false;  // those are ended that had left before what waits
   };
   Losing losing_;

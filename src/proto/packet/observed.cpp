@@ -30,7 +30,7 @@ void PacketObserver::received(const ReceivedPacket& packet) noexcept {
   if (capture != nullptr) capture->record(packet.source, packet.destination, packet.bytes);
 }
 
-void PacketObserver::tell() noexcept try {
+void PacketObserver::log_summary() noexcept try {
   if (note == nullptr) return;
   if (faults) note(noted, faults->summary().c_str());
   if (capture != nullptr)

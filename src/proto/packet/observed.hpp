@@ -63,7 +63,7 @@ class PacketObserver {
             std::span<const std::byte> bytes) noexcept;
   void refused() noexcept { ++statistics_.refused; }
   void received(const ReceivedPacket& packet) noexcept;
-  void tell() noexcept;
+  void log_summary() noexcept;
 
  private:
   PacketStatistics statistics_;
@@ -146,7 +146,7 @@ class Observed : public P {
     if (observer_ != nullptr && observer_->is_here()) {
       if (observer_->faults)
         observer_->faults->release_all([this](const auto& to, const auto& bytes) { (void)put(to, bytes); });
-      observer_->tell();
+      observer_->log_summary();
     }
     P::close();
     observer_.reset();

@@ -480,7 +480,7 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
   }
   if (acked.lost != 0) c.history.on_loss(lost_before);
   else if (acked.delivered != 0) c.history.on_ack();
-  if (tells_needless(packet)) {  // what the peer has had twice was not lost
+  if (reports_needless(packet)) {  // what the peer has had twice was not lost
     c.out.report_needless(packet.offset);
     c.history.on_correction(c.out.lost_packets());
   }
@@ -558,7 +558,7 @@ void Core::on_send_error(std::span<const std::byte> destination, int error, uint
   if (c == nullptr) return;
   c->life.send_error = error;
   if (c->who.peer_id == 0) suspect(*c, now);
-  else c->life.told(c->backoff, now);
+  else c->life.on_result(c->backoff, now);
 }
 
 void Core::suspect(Connection& c, uint64_t now) noexcept {
@@ -566,7 +566,7 @@ void Core::suspect(Connection& c, uint64_t now) noexcept {
     c.life.refused_from = now;
     c.life.refusals = 0;
   }
-  c.life.told(c.backoff, now);
+  c.life.on_result(c.backoff, now);
   ++c.life.refusals;
   const bool met = c.who.peer_id != 0;
   const uint64_t timeout = met ? 200 * ms : unmet_refusal_timeout;

@@ -15,17 +15,17 @@ struct Liveness {
   unsigned refusals = 0;      // since then
   // Why a packet could not be sent to it; 0: none since it was heard, or that is_over().
   int send_error = 0;
-  unsigned told_timeouts = 0;  // when the packet link last said anything of it: timeouts in a row,
-  uint64_t told_at = 0;        // and the time
+  unsigned result_timeouts = 0;  // when the packet link last said anything of it: timeouts in a row,
+  uint64_t result_at = 0;        // and the time
 
   // A full timeout has passed of whose packets nothing was said, and more time than the kernel takes to find that nobody has an address (3 s, ARP).
-  static constexpr uint64_t told_ns_max = 5'000'000'000;
+  static constexpr uint64_t result_ns_max = 5'000'000'000;
   bool is_over(unsigned timeouts, uint64_t now) const noexcept {
-    return timeouts >= told_timeouts + 2 && now - told_at > told_ns_max;
+    return timeouts >= result_timeouts + 2 && now - result_at > result_ns_max;
   }
-  void told(unsigned timeouts, uint64_t now) noexcept {
-    told_timeouts = timeouts;
-    told_at = now;
+  void on_result(unsigned timeouts, uint64_t now) noexcept {
+    result_timeouts = timeouts;
+    result_at = now;
   }
   void heard(uint64_t now) noexcept { *this = {now, now, 0, 0, 0, 0, 0, 0}; }
 };

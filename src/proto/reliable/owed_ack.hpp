@@ -41,7 +41,7 @@ class OwedAck {
   void on_needless() noexcept {
     is_duplicate_ = true;
     ++needless_;
-    tells_needless_ = true;
+    reports_needless_ = true;
     is_urgent_ = true;
   }
   void on_data(uint64_t now) noexcept { data_at_ = now; }
@@ -77,10 +77,10 @@ class OwedAck {
 
   // --- packets that came again without need ---
   uint64_t needless() const noexcept { return needless_; }
-  bool tells_needless() const noexcept { return tells_needless_; }
-  void on_needless_told() noexcept { tells_needless_ = false; }
+  bool reports_needless() const noexcept { return reports_needless_; }
+  void on_needless_reported() noexcept { reports_needless_ = false; }
   // Said by an acknowledgement that does not say how many.
-  bool is_duplicate() const noexcept { return is_duplicate_ && !tells_needless_; }
+  bool is_duplicate() const noexcept { return is_duplicate_ && !reports_needless_; }
 
  private:
   uint32_t newest_stamp_ = 0;  // of the packets that came,
@@ -92,9 +92,9 @@ class OwedAck {
   uint64_t sent_at_ = 0;  // when an acknowledgement went last
   unsigned answers_ = 0;  // how often in a row data left just after data came
   bool is_urgent_ = false;
-  bool is_duplicate_ = false;    // a packet came again since the last acknowledgement
-  bool tells_needless_ = false;  // how many there are has to be said
-  uint64_t needless_ = 0;        // packets that came again without need
+  bool is_duplicate_ = false;      // a packet came again since the last acknowledgement
+  bool reports_needless_ = false;  // how many there are has to be said
+  uint64_t needless_ = 0;          // packets that came again without need
 };
 
 }  // namespace weft::proto::reliable

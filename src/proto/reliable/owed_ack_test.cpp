@@ -82,13 +82,13 @@ TEST(ReliableOwedAck, NeedlessPacketsAreToldOnce) {
   OwedAck owed;
   owed.on_needless();
   owed.on_needless();
-  EXPECT_TRUE(owed.is_urgent() && owed.tells_needless());
+  EXPECT_TRUE(owed.is_urgent() && owed.reports_needless());
   EXPECT_FALSE(owed.is_duplicate());  // what says how many says that, too
   EXPECT_EQ(owed.needless(), 2u);
-  owed.on_needless_told();
+  owed.on_needless_reported();
   EXPECT_TRUE(owed.is_duplicate());
   owed.on_ack_sent(0, begin);
-  EXPECT_FALSE(owed.is_duplicate() || owed.tells_needless() || owed.is_urgent());
+  EXPECT_FALSE(owed.is_duplicate() || owed.reports_needless() || owed.is_urgent());
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ struct Packet {
 
 // An acknowledgement without payload that has both flags says in `offset` how many packets of the connection came again without need, so far.
 // Elsewhere nobody looks at the offset of a packet without payload.
-constexpr bool tells_needless(const Packet& packet) noexcept {
+constexpr bool reports_needless(const Packet& packet) noexcept {
   constexpr uint8_t flags = has_ack | saw_duplicate | is_copy;
   return packet.type == PacketType::Data && (packet.flags & flags) == flags && packet.payload.empty();
 }

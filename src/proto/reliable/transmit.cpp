@@ -60,7 +60,7 @@ void Core::flush(Connection& c, uint64_t now, bool tail) noexcept {
   }
   c.all_again = false;
   if (c.out.unsent() != 0 && !tail) make_ready(c);
-  if (c.owed.is_urgent() || c.asks_for_sign || c.owed.tells_needless())
+  if (c.owed.is_urgent() || c.asks_for_sign || c.owed.reports_needless())
     (void)send_alone(c, PacketType::Data, c.asks_for_sign ? wants_ack : 0, c.out.next(), now);
 }
 
@@ -348,8 +348,8 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   packet.stamp = static_cast<uint32_t>(now >> stamp_shift);
   packet.offset = offset;
   if (type == PacketType::Data || type == PacketType::Close) describe(c, packet, now);
-  const bool tells = c.owed.tells_needless() && type == PacketType::Data && (packet.flags & has_ack) != 0;
-  if (tells) {
+  const bool reports = c.owed.reports_needless() && type == PacketType::Data && (packet.flags & has_ack) != 0;
+  if (reports) {
     packet.flags |= saw_duplicate | is_copy;
     packet.offset = c.owed.needless();
   }
@@ -363,7 +363,7 @@ bool Core::send_alone(Connection& c, PacketType type, uint8_t flags, uint64_t of
   }
   ++counters_.sent;
   if (type == PacketType::Data && (packet.flags & has_ack) != 0) ++counters_.acks_sent;
-  if (tells) c.owed.on_needless_told();
+  if (reports) c.owed.on_needless_reported();
   c.room.on_sent();
   c.who.credit -= std::min(c.who.credit, bytes);
   (void)add_in_flight(c, 0);

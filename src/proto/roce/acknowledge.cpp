@@ -63,7 +63,7 @@ void Requester::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noe
   if (duplicate > Duplicate::Earlier || (is_ack && packet.aeth.kind() == AckKind::Nak) ||
       psn_diff(psn, r.next) >= 0 || psn_diff(r.oldest, psn) > span)
     return take_answer(qp, packet, now);
-  r.tells_duplicates = true;
+  r.marks_duplicates = true;
   if (r.probes == 0 || duplicate == Duplicate::Earlier || psn_diff(psn, r.oldest) < 0)
     r.round_trip.on_needless();
   // A duplicate of a packet before the last one may be of one that was not to be answered alone.
@@ -178,7 +178,7 @@ void Requester::on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexce
       switch (static_cast<NakCode>(value)) {
         case NakCode::Sequence:
           heard_of_loss(qp, now);
-          if (has_map_told(qp)) break;
+          if (has_sack_reported(qp)) break;
           // The first NAK after progress is no failed attempt: the peer is there, and a forged packet may have caused it.
           on_lost(qp, r.has_gone_back ? congestion::LossSign::GapAgain : congestion::LossSign::Gap, now);
           retry(qp, now, r.has_gone_back);

@@ -157,7 +157,7 @@ void Adapter::reset(QueuePair& qp) noexcept {
   if (qp.receive_cq != nullptr && qp.receive_cq != qp.send_cq) qp.receive_cq->remove(qp.number);
   Requester::reset(qp);
   responder_.reset(qp);
-  qp.drain_pending = qp.last_told = false;
+  qp.drain_pending = qp.last_wqe_reported = false;
   qp.attention = 0;
   qp.cause = WEFT_FAULT_NONE;
   begin_congestion(qp, algorithm);
@@ -176,7 +176,7 @@ void Adapter::set_tag_keys(QueuePair& qp) const noexcept {
   qp.requester.tag_key = has_tags ? tag_key(qp.number, a.destination, a.sq_psn) : 0;
   qp.responder.tag_key = has_tags ? tag_key(a.destination, qp.number, a.rq_psn) : 0;
   if (!has_tags) qp.responder.knows_tags = false;
-  qp.requester.tells_duplicates = false;
+  qp.requester.marks_duplicates = false;
 }
 
 void Adapter::set_selective(QueuePair& qp) {
@@ -265,8 +265,8 @@ void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
   WEFT_ASSERT(qp.sends.empty() && qp.requester.open_reads == 0 && qp.requester.apart == 0);
   WEFT_ASSERT(qp.timer_place == SIZE_MAX && !qp.congestion->is_paced());
   WEFT_ASSERT(qp.keeper == nullptr || !qp.keeper->is_open);
-  if (qp.srq != nullptr && !qp.last_told) {
-    qp.last_told = true;
+  if (qp.srq != nullptr && !qp.last_wqe_reported) {
+    qp.last_wqe_reported = true;
     services_.events.on_async({AsyncKind::LastRequestReached, &qp, nullptr, nullptr});
   }
 }

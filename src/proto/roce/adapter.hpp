@@ -102,8 +102,8 @@ class Adapter final : private ErrorTransition {
     return srq.queue.post(request);
   }
   // Why post_send(), or check(), and post_receive() refused that request: told to the observer.
-  void tell_refused(const QueuePair& qp, const SendRequest& request) const noexcept;
-  void tell_refused(const QueuePair& qp, const ReceiveRequest& request) const noexcept;
+  void log_refused(const QueuePair& qp, const SendRequest& request) const noexcept;
+  void log_refused(const QueuePair& qp, const ReceiveRequest& request) const noexcept;
 
   // --- input ---
   void on_packet(const Arrival& arrival, uint64_t now) noexcept;

@@ -238,7 +238,7 @@ Sent Responder::acknowledge_alone(QueuePair& qp) noexcept {
   bth.write(head.data());
   wire::roce::Aeth{r.syndrome, r.msn}.write(head.data() + wire::roce::bth_bytes);
   if (!send_complete(services_, qp, head.data(), head.size(), nullptr, 0)) return Sent::NoRoom;
-  r.told = r.ack_psn;
+  r.acked_plain = r.ack_psn;
   r.ack_due = r.is_final = false;
   r.duplicate = Duplicate::None;
   return Sent::Idle;

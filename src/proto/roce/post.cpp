@@ -65,7 +65,7 @@ int Adapter::post_receive(QueuePair& qp, const ReceiveRequest& request, uint64_t
 
 // --- why one was refused ---
 
-void Adapter::tell_refused(const QueuePair& qp, const SendRequest& request) const noexcept {
+void Adapter::log_refused(const QueuePair& qp, const SendRequest& request) const noexcept {
   QueuePairObserver* const observer = services_.faults.observer();
   if (observer == nullptr) return;
   Fault fault;
@@ -102,7 +102,7 @@ void Adapter::tell_refused(const QueuePair& qp, const SendRequest& request) cons
   observer->on_fault(&qp, fault);
 }
 
-void Adapter::tell_refused(const QueuePair& qp, const ReceiveRequest& request) const noexcept {
+void Adapter::log_refused(const QueuePair& qp, const ReceiveRequest& request) const noexcept {
   QueuePairObserver* const observer = services_.faults.observer();
   if (observer == nullptr) return;
   Fault fault;

@@ -117,7 +117,7 @@ struct RequesterState {
   uint32_t probed = 0;             // the first PSN that had not been sent at the last probe
   uint64_t probed_at = 0;          // when the last probe left, or what a timeout sent again
   uint64_t silent_from = 0;        // the last acknowledgement or packet before the probes
-  bool tells_duplicates = false;   // the peer marks answers to duplicates: one was marked
+  bool marks_duplicates = false;   // the peer marks answers to duplicates: one was marked
   Duplicate duplicate = Duplicate::None;  // the mark of the answer that is being taken
   RoundTrip round_trip;
 
@@ -177,8 +177,8 @@ struct ResponderState {
   Duplicate duplicate = Duplicate::None;  // the mark that it gets: a duplicate is among what it covers
   bool is_final = false;  // it is sent in ERR: the NAK that led there, or what had been executed before
   uint8_t syndrome = 0;
-  uint32_t ack_psn = 0;  // UC: the PSN that a window update names
-  uint32_t told = 0;     // PSN of the newest plain ACK that was sent
+  uint32_t ack_psn = 0;      // UC: the PSN that a window update names
+  uint32_t acked_plain = 0;  // PSN of the newest plain ACK that was sent
   // READs and atomics of the peer, as many as max_dest_rd_atomic: a ring, of which the newest is at newest_resource.
   std::vector<Resource> resources;
   uint32_t newest_resource = 0;
@@ -207,11 +207,11 @@ struct QueuePair : NamedHook<ReadyName> {
   uint32_t pd = 0;
   uint32_t xrcd = 0;
   bool signal_all = false;
-  bool drain_pending = false;  // SQD: the event is owed
-  bool last_told = false;      // IBV_EVENT_QP_LAST_WQE_REACHED was delivered
-  bool has_window = false;     // UC with a peer of Weft: window updates bound what is under way
-  uint8_t cause = 0;           // why it fails, or has failed: enum weft_verbs_fault
-  uint8_t attention = 0;       // Attention; 0 on the fast path
+  bool drain_pending = false;      // SQD: the event is owed
+  bool last_wqe_reported = false;  // IBV_EVENT_QP_LAST_WQE_REACHED was delivered
+  bool has_window = false;         // UC with a peer of Weft: window updates bound what is under way
+  uint8_t cause = 0;               // why it fails, or has failed: enum weft_verbs_fault
+  uint8_t attention = 0;           // Attention; 0 on the fast path
   CompletionQueue* send_cq = nullptr;
   CompletionQueue* receive_cq = nullptr;
   SharedReceiveQueue* srq = nullptr;

@@ -427,9 +427,9 @@ void Requester::complete_send(QueuePair& qp, Status status, uint64_t now) noexce
   const bool is_error = status != Status::Success;
   if (is_error) [[unlikely]]
     c.cause = qp.cause;
-  const bool tells = (e.flags & signaled) != 0 || is_error;
+  const bool is_reported = (e.flags & signaled) != 0 || is_error;
   ++qp.sends.head;
-  if (tells) services_.complete(qp.send_cq, qp, c, false);
+  if (is_reported) services_.complete(qp.send_cq, qp, c, false);
 }
 
 void Requester::complete_sends(QueuePair& qp, uint64_t now) noexcept {

@@ -107,7 +107,7 @@ class Requester {
   void on_implied_nak(QueuePair& qp, uint64_t now) noexcept;
 
   // selective.cpp
-  static bool has_map_told(const QueuePair& qp) noexcept;
+  static bool has_sack_reported(const QueuePair& qp) noexcept;
   static bool is_going_back(const QueuePair& qp) noexcept;
   template <class IsLost>
   static void find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept;

@@ -91,7 +91,7 @@ bool Responder::send_response(QueuePair& qp, Resource& one, uint64_t now) noexce
         const uint32_t psn = p.bth.psn;
         for (Resource& other : r.resources) other.pending = false;
         r.pending = 0;
-        if (qp.state != QpState::Error) refuse(qp, wire::roce::NakCode::RemoteAccess, now, Told::ByEvent);
+        if (qp.state != QpState::Error) refuse(qp, wire::roce::NakCode::RemoteAccess, now, Report::ByEvent);
         // Also where the NAK of a later request is owed: this one comes first.
         r.syndrome = wire::roce::syndrome(wire::roce::NakCode::RemoteAccess);
         r.ack_psn = psn;
@@ -119,13 +119,13 @@ bool Responder::send_response(QueuePair& qp, Resource& one, uint64_t now) noexce
   if (qp.keeper != nullptr && qp.keeper->is_open) {
     // The first map of each missing packet goes twice: nothing may follow for a while where one of them is lost.
     Keeper& k = *qp.keeper;
-    if (!send_map(qp) || (!k.is_told && !send_map(qp))) return false;
-    is_all = k.is_told = true;
+    if (!send_map(qp) || (!k.is_reported && !send_map(qp))) return false;
+    is_all = k.is_reported = true;
     return true;
   }
   // A NAK acknowledges all before it (9.7.5.2.1), but the kernel's rxe counts it as a failed attempt whatever it
   // acknowledges, and gives up after retry_cnt of them: an ACK that tells of progress goes first.
-  if (r.told == r.newest_plain || psn_add(r.newest_plain, 1) != r.ack_psn) return true;
+  if (r.acked_plain == r.newest_plain || psn_add(r.newest_plain, 1) != r.ack_psn) return true;
   Packet p;
   p.bth.opcode = wire::roce::opcode(transport_of(qp), Operation::Acknowledge);
   p.bth.destination = qp.attributes.destination;
@@ -134,7 +134,7 @@ bool Responder::send_response(QueuePair& qp, Resource& one, uint64_t now) noexce
   p.aeth = {wire::roce::syndrome_ack, r.msn};
   std::array<iovec, 2> parts;
   if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return false;
-  r.told = r.newest_plain;
+  r.acked_plain = r.newest_plain;
   r.duplicate = Duplicate::None;
   return true;
 }
@@ -164,7 +164,7 @@ bool Responder::send_acknowledgement(QueuePair& qp) noexcept {
     ++qp.naks_sent;
     services_.count_nak(qp, r.syndrome);
   } else {
-    r.told = r.ack_psn;
+    r.acked_plain = r.ack_psn;
   }
   r.ack_due = r.is_final = false;
   r.duplicate = Duplicate::None;

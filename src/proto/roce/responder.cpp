@@ -35,7 +35,7 @@ void Responder::begin(QueuePair& qp) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(r.pending == 0 && r.message == Message::None);
   r.expected = qp.attributes.rq_psn;
-  r.newest_plain = r.told = psn_add(r.expected, psn_mask);
+  r.newest_plain = r.acked_plain = psn_add(r.expected, psn_mask);
 }
 
 void Responder::reset(QueuePair& qp) noexcept {
@@ -147,7 +147,7 @@ void Responder::on_gap(QueuePair& qp, const Packet& packet) noexcept {
 static bool was_answered(const ResponderState& r, uint32_t psn) noexcept {
   // A PSN more than 2^23 behind compares as ahead.
   const auto is_known = [&](uint32_t answered) { return psn_diff(r.expected, answered) > 0; };
-  if (psn_diff(r.told, psn) >= 0 && is_known(r.told)) return true;
+  if (psn_diff(r.acked_plain, psn) >= 0 && is_known(r.acked_plain)) return true;
   if (r.resources.empty()) return false;
   const Resource& newest = r.resources[r.newest_resource];
   return newest.used && newest.answered && psn_diff(newest.first_psn, psn) > 0 && is_known(newest.first_psn);
@@ -162,7 +162,7 @@ void Responder::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
     if (qp.keeper != nullptr && qp.keeper->is_open) return owe_nak(qp, syndrome(NakCode::Sequence));
     if (r.duplicate == Duplicate::None)
       r.duplicate = was_answered(r, packet.bth.psn) ? Duplicate::Answered : Duplicate::Waiting;
-    r.told = psn_add(r.newest_plain, psn_mask);  // the peer has not heard
+    r.acked_plain = psn_add(r.newest_plain, psn_mask);  // the peer has not heard
     if (r.ack_due && r.syndrome != wire::roce::syndrome_ack) return;
     r.ack_due = true;
     r.syndrome = wire::roce::syndrome_ack;
@@ -285,12 +285,12 @@ void Responder::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexc
     }
     services_.faults.report_receive(qp, Status::LocalLength, packet);
     fail_receive(qp, Status::LocalLength, now);
-    return refuse(qp, NakCode::InvalidRequest, now, Told::ByCompletion);
+    return refuse(qp, NakCode::InvalidRequest, now, Report::ByCompletion);
   }
   if (!services_.scatter(r.receive.elements, r.receive.pd, r.received, packet.payload)) {
     services_.faults.report_receive(qp, Status::LocalProtection, packet);
     fail_receive(qp, Status::LocalProtection, now);
-    return refuse(qp, NakCode::RemoteOperation, now, Told::ByCompletion);
+    return refuse(qp, NakCode::RemoteOperation, now, Report::ByCompletion);
   }
   r.received += static_cast<uint32_t>(packet.payload.size());
   const bool invalidates = (traits.headers & wire::roce::has_ieth) != 0;
@@ -574,24 +574,24 @@ void Responder::owe_nak(QueuePair& qp, uint8_t syndrome) noexcept {
 
 // A fault of class C (9.9.3.1.3): a NAK, and ERR. The receive request that the message uses is completed with the error;
 // where it uses none there is an asynchronous event.
-void Responder::refuse(QueuePair& qp, NakCode code, uint64_t now, Told told) noexcept {
+void Responder::refuse(QueuePair& qp, NakCode code, uint64_t now, Report report) noexcept {
   ResponderState& r = qp.responder;
   if (!qp.is_reliable()) {
     r.message = Message::None;  // and the receive request waits for the next message
     return;
   }
-  if (told == Told::ByEither && r.has_receive) {
+  if (report == Report::ByEither && r.has_receive) {
     fail_receive(qp, code == NakCode::RemoteAccess ? Status::RemoteAccess : Status::RemoteInvalidRequest,
                  now);
-    told = Told::ByCompletion;
+    report = Report::ByCompletion;
   }
-  WEFT_ASSERT(told != Told::ByCompletion || !r.has_receive);
+  WEFT_ASSERT(report != Report::ByCompletion || !r.has_receive);
   WEFT_ASSERT(qp.state != QpState::Error);
   owe_nak(qp, syndrome(code));
   r.is_final = true;
   services_.scheduler.make_ready(qp);
   services_.to_error(qp, now);
-  if (told == Told::ByCompletion) return;
+  if (report == Report::ByCompletion) return;
   const AsyncKind kind = code == NakCode::RemoteAccess ? AsyncKind::QpAccessError : AsyncKind::QpRequestError;
   services_.events.on_async({kind, &qp, nullptr, nullptr});
 }

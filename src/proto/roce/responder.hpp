@@ -99,8 +99,9 @@ class Responder {
   static void owe_nak(QueuePair& qp, uint8_t syndrome) noexcept;
   // How the program hears of it: by the completion of the receive request that the message uses, else by an event; by an
   // event alone, for what is not of the message; by a completion that is there already.
-  enum class Told : uint8_t { ByEither, ByEvent, ByCompletion };
-  void refuse(QueuePair& qp, wire::roce::NakCode code, uint64_t now, Told told = Told::ByEither) noexcept;
+  enum class Report : uint8_t { ByEither, ByEvent, ByCompletion };
+  void refuse(QueuePair& qp, wire::roce::NakCode code, uint64_t now,
+              Report report = Report::ByEither) noexcept;
   static void refuse_rnr(QueuePair& qp) noexcept;
 
   // respond.cpp

@@ -19,7 +19,7 @@ namespace weft::proto::roce {
 class RoundTrip {
  public:
   // What the answer to a probe says of the packet that was probed.
-  enum class Told : uint8_t {
+  enum class ProbeAnswer : uint8_t {
     Nothing,  // the peer does not mark its answers to duplicates
     First,    // no duplicate: the packet had been lost, or this answers the original
     Lost,     // a duplicate of what had been answered before: that answer was lost
@@ -71,23 +71,24 @@ class RoundTrip {
   }
 
   // The peer answered `since_probe` after the last of so many probes, `silent` after the last progress.
-  void on_answer(uint64_t since_probe, uint64_t silent, uint32_t probes, Told told = Told::Nothing) noexcept {
+  void on_answer(uint64_t since_probe, uint64_t silent, uint32_t probes,
+                 ProbeAnswer answer = ProbeAnswer::Nothing) noexcept {
     WEFT_ASSERT(probes != 0 && since_probe <= silent);
     silent_ = std::min(silent, pause_ns_max);
     unsure_ = 0;
-    switch (told) {
-      case Told::Nothing:
+    switch (answer) {
+      case ProbeAnswer::Nothing:
         return guess(since_probe, silent, probes);
-      case Told::First: {
+      case ProbeAnswer::First: {
         // An answer to the duplicate may follow (on_needless()).
         const bool is_early = since_probe < shortest_;
         unsure_ = std::min(probes + (is_early ? 0U : 1U), probes_paid_max);
         return is_early ? set_wait() : on_loss();
       }
-      case Told::Lost:  // for sure
+      case ProbeAnswer::Lost:  // for sure
         credit_ = std::max(credit_, 0);
         return on_loss();
-      case Told::Paused:
+      case ProbeAnswer::Paused:
         return on_pause(probes);
     }
   }

@@ -100,7 +100,7 @@ void Responder::keep(QueuePair& qp, const Packet& packet) noexcept {
   bool is_news = !k.is_open;
   if (!k.is_open) {
     k.is_open = r.is_silent = true;
-    k.is_told = k.has_dropped = false;
+    k.is_reported = k.has_dropped = false;
     k.newest = psn;
   } else if (const int32_t beyond = psn_diff(psn, k.newest); beyond > 0) {
     is_news = beyond > 1;  // one more gap
@@ -165,7 +165,7 @@ void Responder::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) 
     drop_kept(qp);
     if (!is_missing) return;
   }
-  k.is_told = false;
+  k.is_reported = false;
   r.is_silent = true;
   owe_nak(qp, syndrome(NakCode::Sequence));
 }
@@ -286,7 +286,7 @@ void Requester::probe(QueuePair& qp, uint64_t now) noexcept {
 }
 
 // A responder of an earlier version sends a NAK behind the first map of a gap. It says nothing that the map did not.
-bool Requester::has_map_told(const QueuePair& qp) noexcept {
+bool Requester::has_sack_reported(const QueuePair& qp) noexcept {
   const RequesterState& r = qp.requester;
   if (qp.repeater == nullptr || !qp.repeater->is_open || r.wait_until != UINT64_MAX || is_going_back(qp))
     return false;

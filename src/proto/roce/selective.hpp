@@ -82,7 +82,7 @@ class KeptPool {
 // Of a responder: requests that came before one that is missing.
 struct Keeper {
   bool is_open = false;      // something came behind a gap that is not closed
-  bool is_told = false;      // a map for the PSN that is expected has gone
+  bool is_reported = false;  // a map for the PSN that is expected has gone
   bool has_dropped = false;  // something came that is too far ahead to be kept
   uint32_t newest = 0;       // PSN that came, of those that may be kept
   PsnSet has;

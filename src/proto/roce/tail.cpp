@@ -12,12 +12,12 @@ namespace weft::proto::roce {
 
 [[gnu::noinline, gnu::cold]] void RequesterState::end_probes(uint64_t now) noexcept {
   WEFT_ASSERT(probes != 0 && now >= probed_at && probed_at >= silent_from);
-  using Told = RoundTrip::Told;
-  const Told told = !tells_duplicates                  ? Told::Nothing
-                    : duplicate == Duplicate::Answered ? Told::Lost
-                    : duplicate == Duplicate::Waiting  ? Told::Paused
-                                                       : Told::First;
-  round_trip.on_answer(now - probed_at, now - silent_from, probes, told);
+  using ProbeAnswer = RoundTrip::ProbeAnswer;
+  const ProbeAnswer answer = !marks_duplicates                  ? ProbeAnswer::Nothing
+                             : duplicate == Duplicate::Answered ? ProbeAnswer::Lost
+                             : duplicate == Duplicate::Waiting  ? ProbeAnswer::Paused
+                                                                : ProbeAnswer::First;
+  round_trip.on_answer(now - probed_at, now - silent_from, probes, answer);
   probes = 0;
 }
 

@@ -474,10 +474,10 @@ TEST(RoceRoundTrip, NeedlessProbesHaveToBeEarned) {
 TEST(RoceRoundTrip, ALostAnswerEndsADebt) {
   RoundTrip r;
   for (int i = 0; i < 20; ++i) r.sample(20 * us);
-  r.on_answer(15 * us, 5 * ms, 3, RoundTrip::Told::Paused);
-  r.on_answer(25 * us, 8 * ms, 1, RoundTrip::Told::First);
+  r.on_answer(15 * us, 5 * ms, 3, RoundTrip::ProbeAnswer::Paused);
+  r.on_answer(25 * us, 8 * ms, 1, RoundTrip::ProbeAnswer::First);
   EXPECT_FALSE(r.has_credit());
-  r.on_answer(25 * us, 8 * ms, 1, RoundTrip::Told::Lost);
+  r.on_answer(25 * us, 8 * ms, 1, RoundTrip::ProbeAnswer::Lost);
   EXPECT_TRUE(r.has_credit());
 }
 
@@ -489,7 +489,7 @@ TEST(RoceRoundTrip, AnyOrderKeepsItsBounds) {
       case 0: {
         const uint64_t since = random() % (100 * ms);
         r.on_answer(since, since + random() % (100 * ms), 1 + static_cast<uint32_t>(random() % 300),
-                    static_cast<RoundTrip::Told>(random() % 4));
+                    static_cast<RoundTrip::ProbeAnswer>(random() % 4));
         break;
       }
       case 1:

@@ -68,20 +68,20 @@ struct InPlaceOps {
     std::scoped_lock guard(*p.lock);
     proto::CopyUse use;
     if (const int status = engine_of<E>(p).copies(source, length, use); status != 0) return status;
-    weft_shm_copies told{};
-    told.length_max = use.length_max;
-    told.path = static_cast<uint64_t>(use.path);
-    told.reason = static_cast<uint64_t>(use.reason);
+    weft_shm_copies report{};
+    report.length_max = use.length_max;
+    report.path = static_cast<uint64_t>(use.path);
+    report.reason = static_cast<uint64_t>(use.reason);
     static_assert(proto::copy_paths == WEFT_SHM_COPY_PATHS);
     for (size_t i = 0; i < proto::copy_paths; ++i)
-      told.ways[i] = {use.ways[i].messages, use.ways[i].bytes, use.ways[i].ns};
-    told.measured = use.measured;
-    told.trial_messages = use.trial_messages;
-    told.trials = use.trials;
-    told.changes = use.changes;
-    told.measured_ns = use.measured_ns;
-    told.lost_ns = use.lost_ns;
-    write_sized(told, out);
+      report.ways[i] = {use.ways[i].messages, use.ways[i].bytes, use.ways[i].ns};
+    report.measured = use.measured;
+    report.trial_messages = use.trial_messages;
+    report.trials = use.trials;
+    report.changes = use.changes;
+    report.measured_ns = use.measured_ns;
+    report.lost_ns = use.lost_ns;
+    write_sized(report, out);
     return 0;
   }
   static int take(fid_ep* ep, const weft_shm_wanted* wanted, weft_shm_message* out) {

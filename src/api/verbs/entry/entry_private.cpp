@@ -7,7 +7,7 @@
 
 #include "api/verbs/entry/exported.hpp"
 #include "api/verbs/library/calls.hpp"
-#include "api/verbs/library/told.hpp"
+#include "api/verbs/library/errno_guard.hpp"
 
 #define WEFT_PRIVATE(name) \
   WEFT_EXPORT int name() { return errno = EOPNOTSUPP; }
@@ -22,7 +22,7 @@ WEFT_EXPORT void verbs_register_driver_34(const void*) {}
 
 // ibv_devinfo(1) and Python's pyverbs ask it.
 WEFT_EXPORT int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type) {
-  return weft::verbs::told<weft::verbs::query_gid_type>(context, port, index, type);
+  return weft::verbs::errno_guarded<weft::verbs::query_gid_type>(context, port, index, type);
 }
 
 WEFT_EXPORT void __verbs_log(void*, uint32_t, const char*, ...) {}

@@ -10,14 +10,14 @@
 
 #include "api/verbs/entry/exported.hpp"
 #include "api/verbs/library/calls.hpp"
+#include "api/verbs/library/errno_guard.hpp"
 #include "api/verbs/library/text.hpp"
-#include "api/verbs/library/told.hpp"
 
 namespace {
 
 namespace library = weft::verbs;
-using library::told;
-using library::told_of;
+using library::errno_guarded;
+using library::guard_errno;
 
 // The kernel's numbers of devices and handles are not there.
 constexpr int no_index = -1;
@@ -31,13 +31,21 @@ WEFT_EXPORT int weft_verbs_register(const weft_verbs_provider* provider) {
 }
 
 // --- devices ---
-WEFT_EXPORT ibv_device** ibv_get_device_list(int* count) { return told<library::device_list>(count); }
-WEFT_EXPORT void ibv_free_device_list(ibv_device** list) { told<library::free_device_list>(list); }
+WEFT_EXPORT ibv_device** ibv_get_device_list(int* count) {
+  return errno_guarded<library::device_list>(count);
+}
+WEFT_EXPORT void ibv_free_device_list(ibv_device** list) { errno_guarded<library::free_device_list>(list); }
 WEFT_EXPORT const char* ibv_get_device_name(ibv_device* device) { return device->name; }
 WEFT_EXPORT int ibv_get_device_index(ibv_device*) { return no_index; }
-WEFT_EXPORT __be64 ibv_get_device_guid(ibv_device* device) { return library::Device::of(device).told.guid; }
-WEFT_EXPORT ibv_context* ibv_open_device(ibv_device* device) { return told<library::open_device>(device); }
-WEFT_EXPORT int ibv_close_device(ibv_context* context) { return told<library::close_device>(context); }
+WEFT_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
+  return library::Device::of(device).reported.guid;
+}
+WEFT_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
+  return errno_guarded<library::open_device>(device);
+}
+WEFT_EXPORT int ibv_close_device(ibv_context* context) {
+  return errno_guarded<library::close_device>(context);
+}
 
 // --- what only a kernel can share between processes ---
 WEFT_EXPORT ibv_context* ibv_import_device(int) { return library::refuse(EOPNOTSUPP); }
@@ -50,128 +58,132 @@ WEFT_EXPORT void ibv_unimport_dm(ibv_dm*) {}
 
 // --- values ---
 WEFT_EXPORT int ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
-  return told<library::query_device>(context, attr);
+  return errno_guarded<library::query_device>(context, attr);
 }
 // Of programs that were built before port_cap_flags2.
 WEFT_EXPORT int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* attr) {
-  return told<library::query_port>(context, port, reinterpret_cast<ibv_port_attr*>(attr),
-                                   offsetof(ibv_port_attr, port_cap_flags2));
+  return errno_guarded<library::query_port>(context, port, reinterpret_cast<ibv_port_attr*>(attr),
+                                            offsetof(ibv_port_attr, port_cap_flags2));
 }
 WEFT_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
-  return told<library::query_gid>(context, port, index, gid);
+  return errno_guarded<library::query_gid>(context, port, index, gid);
 }
 WEFT_EXPORT int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
                                   uint32_t flags, size_t bytes) {
-  return told<library::query_gid_ex>(context, port, index, entry, flags, bytes);
+  return errno_guarded<library::query_gid_ex>(context, port, index, entry, flags, bytes);
 }
 WEFT_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t count,
                                          uint32_t flags, size_t bytes) {
-  return told<library::query_gid_table>(context, entries, count, flags, bytes);
+  return errno_guarded<library::query_gid_table>(context, entries, count, flags, bytes);
 }
 WEFT_EXPORT int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
-  return told<library::query_pkey>(context, port, index, pkey);
+  return errno_guarded<library::query_pkey>(context, port, index, pkey);
 }
 WEFT_EXPORT int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
-  library::ErrnoKeeper keeper;
+  library::ErrnoGuard keeper;
   const int index = library::pkey_index(context, port, pkey);
   if (index < 0) keeper.fails();
   return index;
 }
 
 // --- memory ---
-WEFT_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) { return told<library::alloc_pd>(context); }
-WEFT_EXPORT int ibv_dealloc_pd(ibv_pd* pd) { return told<library::dealloc_pd>(pd); }
+WEFT_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) { return errno_guarded<library::alloc_pd>(context); }
+WEFT_EXPORT int ibv_dealloc_pd(ibv_pd* pd) { return errno_guarded<library::dealloc_pd>(pd); }
 WEFT_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
-  return told<library::reg_mr>(pd, address, length, reinterpret_cast<uintptr_t>(address),
-                               static_cast<unsigned>(access));
+  return errno_guarded<library::reg_mr>(pd, address, length, reinterpret_cast<uintptr_t>(address),
+                                        static_cast<unsigned>(access));
 }
 WEFT_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, uint64_t iova, int access) {
-  return told<library::reg_mr>(pd, address, length, iova, static_cast<unsigned>(access));
+  return errno_guarded<library::reg_mr>(pd, address, length, iova, static_cast<unsigned>(access));
 }
 WEFT_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t length, uint64_t iova,
                                      unsigned access) {
-  return told<library::reg_mr>(pd, address, length, iova, access);
+  return errno_guarded<library::reg_mr>(pd, address, length, iova, access);
 }
 WEFT_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int, int) {
   return library::refuse(EOPNOTSUPP);
 }
 WEFT_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, int access) {
-  return told<library::rereg_mr>(mr, flags, pd, address, length, access);
+  return errno_guarded<library::rereg_mr>(mr, flags, pd, address, length, access);
 }
-WEFT_EXPORT int ibv_dereg_mr(ibv_mr* mr) { return told<library::dereg_mr>(mr); }
+WEFT_EXPORT int ibv_dereg_mr(ibv_mr* mr) { return errno_guarded<library::dereg_mr>(mr); }
 
 // --- events ---
 WEFT_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
-  return told_of([&] { return library::events_of(context).create_channel(context); });
+  return guard_errno([&] { return library::events_of(context).create_channel(context); });
 }
 WEFT_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
-  return told_of(
+  return guard_errno(
       [&] { return library::events_of(channel->context).destroy_channel(library::Channel::of(channel)); });
 }
 WEFT_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
-  return told_of([&] {
+  return guard_errno([&] {
     return library::events_of(channel->context)
         .next_completion(library::Channel::of(channel), cq, cq_context, &library::ops_of(channel->context));
   });
 }
-WEFT_EXPORT void ibv_ack_cq_events(ibv_cq* cq, unsigned count) { told<library::ack_cq_events>(cq, count); }
-WEFT_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
-  return told_of([&] { return library::events_of(context).next_async(event); });
+WEFT_EXPORT void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
+  errno_guarded<library::ack_cq_events>(cq, count);
 }
-WEFT_EXPORT void ibv_ack_async_event(ibv_async_event* event) { told<library::ack_async_event>(event); }
+WEFT_EXPORT int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  return guard_errno([&] { return library::events_of(context).next_async(event); });
+}
+WEFT_EXPORT void ibv_ack_async_event(ibv_async_event* event) {
+  errno_guarded<library::ack_async_event>(event);
+}
 
 // --- queues ---
 WEFT_EXPORT ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                                   int vector) {
-  return told<library::create_cq>(context, cqe, cq_context, channel, vector);
+  return errno_guarded<library::create_cq>(context, cqe, cq_context, channel, vector);
 }
-WEFT_EXPORT int ibv_resize_cq(ibv_cq* cq, int cqe) { return told<library::resize_cq>(cq, cqe); }
-WEFT_EXPORT int ibv_destroy_cq(ibv_cq* cq) { return told<library::destroy_cq>(cq); }
+WEFT_EXPORT int ibv_resize_cq(ibv_cq* cq, int cqe) { return errno_guarded<library::resize_cq>(cq, cqe); }
+WEFT_EXPORT int ibv_destroy_cq(ibv_cq* cq) { return errno_guarded<library::destroy_cq>(cq); }
 WEFT_EXPORT ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
-  return told<library::create_srq>(pd, attr);
+  return errno_guarded<library::create_srq>(pd, attr);
 }
 WEFT_EXPORT int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
-  return told<library::modify_srq>(srq, attr, mask);
+  return errno_guarded<library::modify_srq>(srq, attr, mask);
 }
 WEFT_EXPORT int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
-  return told<library::query_srq>(srq, attr);
+  return errno_guarded<library::query_srq>(srq, attr);
 }
-WEFT_EXPORT int ibv_destroy_srq(ibv_srq* srq) { return told<library::destroy_srq>(srq); }
+WEFT_EXPORT int ibv_destroy_srq(ibv_srq* srq) { return errno_guarded<library::destroy_srq>(srq); }
 
 // --- queue pairs ---
 WEFT_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
-  return told<library::create_qp>(pd, attr);
+  return errno_guarded<library::create_qp>(pd, attr);
 }
-WEFT_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) { return told<library::qp_to_qp_ex>(qp); }
+WEFT_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) { return errno_guarded<library::qp_to_qp_ex>(qp); }
 WEFT_EXPORT int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
-  return told<library::query_qp>(qp, attr, mask, init);
+  return errno_guarded<library::query_qp>(qp, attr, mask, init);
 }
 // No promise: packets of one request may be placed in any order.
 WEFT_EXPORT int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, uint32_t) { return 0; }
 WEFT_EXPORT int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
-  return told<library::modify_qp>(qp, attr, mask);
+  return errno_guarded<library::modify_qp>(qp, attr, mask);
 }
-WEFT_EXPORT int ibv_destroy_qp(ibv_qp* qp) { return told<library::destroy_qp>(qp); }
+WEFT_EXPORT int ibv_destroy_qp(ibv_qp* qp) { return errno_guarded<library::destroy_qp>(qp); }
 WEFT_EXPORT int ibv_set_ece(ibv_qp*, ibv_ece*) { return errno = EOPNOTSUPP; }
 WEFT_EXPORT int ibv_query_ece(ibv_qp*, ibv_ece*) { return errno = EOPNOTSUPP; }
 WEFT_EXPORT int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return told<library::attach_mcast>(qp, gid, lid);
+  return errno_guarded<library::attach_mcast>(qp, gid, lid);
 }
 WEFT_EXPORT int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
-  return told<library::detach_mcast>(qp, gid, lid);
+  return errno_guarded<library::detach_mcast>(qp, gid, lid);
 }
 
 // --- address handles ---
 WEFT_EXPORT ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
-  return told<library::create_ah>(pd, attr);
+  return errno_guarded<library::create_ah>(pd, attr);
 }
-WEFT_EXPORT int ibv_destroy_ah(ibv_ah* ah) { return told<library::destroy_ah>(ah); }
+WEFT_EXPORT int ibv_destroy_ah(ibv_ah* ah) { return errno_guarded<library::destroy_ah>(ah); }
 WEFT_EXPORT int ibv_init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh,
                                     ibv_ah_attr* attr) {
-  return told<library::init_ah_from_wc>(context, port, wc, grh, attr);
+  return errno_guarded<library::init_ah_from_wc>(context, port, wc, grh, attr);
 }
 WEFT_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port) {
-  return told<library::create_ah_from_wc>(pd, wc, grh, port);
+  return errno_guarded<library::create_ah_from_wc>(pd, wc, grh, port);
 }
 // Who sends Ethernet frames itself asks for this; nobody here does.
 WEFT_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, uint8_t*, uint16_t*) {

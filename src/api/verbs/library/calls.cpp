@@ -4,8 +4,8 @@
 
 #include <cerrno>
 
+#include "api/verbs/library/errno_guard.hpp"
 #include "api/verbs/library/log.hpp"
-#include "api/verbs/library/told.hpp"
 
 namespace weft::verbs {
 namespace {
@@ -36,8 +36,8 @@ Function* either(Function* function, Function* otherwise) noexcept {
 
 // struct ibv_port_attr as it was before port_cap_flags2 was added.
 int compat_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* attr) {
-  return told<query_port>(context, port, reinterpret_cast<ibv_port_attr*>(attr),
-                          offsetof(ibv_port_attr, port_cap_flags2));
+  return errno_guarded<query_port>(context, port, reinterpret_cast<ibv_port_attr*>(attr),
+                                   offsetof(ibv_port_attr, port_cap_flags2));
 }
 
 // Flow steering in the two forms that headers have had: the slots that are placeholders today, and the calls.
@@ -46,7 +46,7 @@ int no_destroy_flow(ibv_flow*) { return errno = EOPNOTSUPP; }
 
 ibv_context_ops context_ops(const weft_verbs_ops& provider) noexcept {
   ibv_context_ops ops{};
-  ops._compat_query_device = told<query_device>;
+  ops._compat_query_device = errno_guarded<query_device>;
   ops._compat_query_port = compat_query_port;
   for (auto* slot : {&ops._compat_alloc_pd,    &ops._compat_dealloc_pd,   &ops._compat_reg_mr,
                      &ops._compat_rereg_mr,    &ops._compat_dereg_mr,     &ops._compat_create_cq,
@@ -57,9 +57,9 @@ ibv_context_ops context_ops(const weft_verbs_ops& provider) noexcept {
                      &ops._compat_destroy_ah,  &ops._compat_attach_mcast, &ops._compat_detach_mcast,
                      &ops._compat_async_event})
     *slot = no_such_call;
-  ops.alloc_mw = told<alloc_mw>;
-  ops.bind_mw = told<bind_mw>;
-  ops.dealloc_mw = told<dealloc_mw>;
+  ops.alloc_mw = errno_guarded<alloc_mw>;
+  ops.bind_mw = errno_guarded<bind_mw>;
+  ops.dealloc_mw = errno_guarded<dealloc_mw>;
   ops.poll_cq = either(provider.poll_cq, no_poll_cq);
   ops.req_notify_cq = either(provider.req_notify_cq, no_notify);
   ops.post_send = either(provider.post_send, no_send);
@@ -70,7 +70,7 @@ ibv_context_ops context_ops(const weft_verbs_ops& provider) noexcept {
 
 #ifdef WEFT_VERBS_NEXT
 int limit_rate(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
-  return told_of([&] { return call(ops_of(qp->context).modify_qp_rate_limit, qp, attr); });
+  return guard_errno([&] { return call(ops_of(qp->context).modify_qp_rate_limit, qp, attr); });
 }
 #endif
 
@@ -80,22 +80,22 @@ int limit_rate(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
 void fill_calls(Context& context) noexcept {
   verbs_context& shown = context.shown;
   shown.context.ops = context_ops(context.ops);
-  shown.query_port = told<query_port>;
-  shown.query_device_ex = told<query_device_ex>;
-  shown.query_rt_values = told<query_values>;
-  shown.advise_mr = told<advise_mr>;
-  shown.alloc_null_mr = told<alloc_null_mr>;
-  shown.alloc_parent_domain = told<alloc_parent_domain>;
-  shown.alloc_td = told<alloc_td>;
-  shown.dealloc_td = told<dealloc_td>;
-  shown.create_cq_ex = told<create_cq_ex>;
-  shown.modify_cq = told<modify_cq>;
-  shown.create_srq_ex = told<create_srq_ex>;
-  shown.get_srq_num = told<get_srq_num>;
-  shown.open_xrcd = told<open_xrcd>;
-  shown.close_xrcd = told<close_xrcd>;
-  shown.create_qp_ex = told<create_qp_ex>;
-  shown.open_qp = told<open_qp>;
+  shown.query_port = errno_guarded<query_port>;
+  shown.query_device_ex = errno_guarded<query_device_ex>;
+  shown.query_rt_values = errno_guarded<query_values>;
+  shown.advise_mr = errno_guarded<advise_mr>;
+  shown.alloc_null_mr = errno_guarded<alloc_null_mr>;
+  shown.alloc_parent_domain = errno_guarded<alloc_parent_domain>;
+  shown.alloc_td = errno_guarded<alloc_td>;
+  shown.dealloc_td = errno_guarded<dealloc_td>;
+  shown.create_cq_ex = errno_guarded<create_cq_ex>;
+  shown.modify_cq = errno_guarded<modify_cq>;
+  shown.create_srq_ex = errno_guarded<create_srq_ex>;
+  shown.get_srq_num = errno_guarded<get_srq_num>;
+  shown.open_xrcd = errno_guarded<open_xrcd>;
+  shown.close_xrcd = errno_guarded<close_xrcd>;
+  shown.create_qp_ex = errno_guarded<create_qp_ex>;
+  shown.open_qp = errno_guarded<open_qp>;
   shown.ibv_create_flow = no_create_flow;
   shown.ibv_destroy_flow = no_destroy_flow;
   shown.ABI_placeholder1 = reinterpret_cast<void (*)()>(no_create_flow);

@@ -22,7 +22,7 @@ int open_by_provider(Context& context) noexcept {
   auto* ops = new (room) weft_verbs_ops{};
   ops->size = sizeof *ops;
   const Device& device = *context.device;
-  const int code = device.provider->calls.open(&device.told, &context.shown.context, ops, &context.state);
+  const int code = device.provider->calls.open(&device.reported, &context.shown.context, ops, &context.state);
   if (code != 0) return code;
   std::memcpy(&context.ops, room, sizeof context.ops);
   return 0;

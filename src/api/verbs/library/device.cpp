@@ -34,20 +34,20 @@ struct Listed {
 // A provider calls this, so nothing may be thrown.
 void add(void* list, const weft_verbs_device* device) noexcept {
   auto& listed = *static_cast<Listed*>(list);
-  weft_verbs_device told{};
-  std::memcpy(&told, device, std::min(device->size, sizeof told));
-  told.size = sizeof told;
-  told.name[sizeof told.name - 1] = '\0';
-  if (told.name[0] == '\0') return;
+  weft_verbs_device reported{};
+  std::memcpy(&reported, device, std::min(device->size, sizeof reported));
+  reported.size = sizeof reported;
+  reported.name[sizeof reported.name - 1] = '\0';
+  if (reported.name[0] == '\0') return;
   const bool taken = std::ranges::any_of(
-      *listed.found, [&](const auto& other) { return std::strcmp(other.second.name, told.name) == 0; });
+      *listed.found, [&](const auto& other) { return std::strcmp(other.second.name, reported.name) == 0; });
   if (taken) {
     log(Level::Warning, "provider %s has a second device %s; it is left out", listed.provider->name.c_str(),
-        told.name);
+        reported.name);
     return;
   }
   try {
-    listed.found->emplace_back(listed.provider, told);
+    listed.found->emplace_back(listed.provider, reported);
   } catch (const std::bad_alloc&) {
     listed.no_memory = true;
   }
@@ -56,23 +56,23 @@ void add(void* list, const weft_verbs_device* device) noexcept {
 // What the paths of a kernel device would be: programs build file names of them and live without the files.
 void describe(Device& device) noexcept {
   ibv_device& shown = device.shown;
-  shown.node_type = device.told.node_type;
-  shown.transport_type = device.told.transport_type;
-  std::memcpy(shown.name, device.told.name, sizeof shown.name);
-  std::memcpy(shown.dev_name, device.told.name, sizeof shown.dev_name);
+  shown.node_type = device.reported.node_type;
+  shown.transport_type = device.reported.transport_type;
+  std::memcpy(shown.name, device.reported.name, sizeof shown.name);
+  std::memcpy(shown.dev_name, device.reported.name, sizeof shown.dev_name);
   snprintf(shown.dev_path, sizeof shown.dev_path, "/sys/class/infiniband_verbs/%s", shown.dev_name);
   snprintf(shown.ibdev_path, sizeof shown.ibdev_path, "/sys/class/infiniband/%s", shown.name);
 }
 
 // With the lock. A provider that is asked again may say other things of a device that nobody has opened.
-Device& device_of(const Provider& provider, const weft_verbs_device& told) {
+Device& device_of(const Provider& provider, const weft_verbs_device& reported) {
   auto& known = devices().known;
   const auto at = std::ranges::find_if(known, [&](const auto& device) {
-    return device->provider == &provider && std::strcmp(device->told.name, told.name) == 0 &&
-           device->told.guid == told.guid && device->told.data == told.data;
+    return device->provider == &provider && std::strcmp(device->reported.name, reported.name) == 0 &&
+           device->reported.guid == reported.guid && device->reported.data == reported.data;
   });
   if (at != known.end()) return **at;
-  known.push_back(std::make_unique<Device>(Device{{}, &provider, told, 0}));
+  known.push_back(std::make_unique<Device>(Device{{}, &provider, reported, 0}));
   describe(*known.back());
   return *known.back();
 }
@@ -102,8 +102,8 @@ ibv_device** make_list(int* count) {
   held.reserve(found.size());
   const std::lock_guard guard(devices().lock);
   try {
-    for (const auto& [provider, told] : found) {
-      Device& device = device_of(*provider, told);
+    for (const auto& [provider, reported] : found) {
+      Device& device = device_of(*provider, reported);
       ++device.holders;
       held.push_back(&device);
     }

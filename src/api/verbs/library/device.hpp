@@ -9,7 +9,7 @@ namespace weft::verbs {
 struct Device {
   ibv_device shown;  // first: what programs have is a pointer to it
   const Provider* provider;
-  weft_verbs_device told;
+  weft_verbs_device reported;
   size_t holders;  // lists and contexts, under the lock of the devices
 
   static Device& of(ibv_device* device) noexcept { return *reinterpret_cast<Device*>(device); }

@@ -124,7 +124,7 @@ void Events::end_destroy(const Leaving& leaving, bool gone) noexcept {
   give(notice, channel);
 }
 
-std::shared_ptr<const Notice> Events::tell(Channel& channel) noexcept {
+std::shared_ptr<const Notice> Events::pending_notice(Channel& channel) noexcept {
   if (channel.is_given || channel.ready.empty()) return nullptr;
   channel.is_given = true;
   return channel.notice;
@@ -165,7 +165,7 @@ std::shared_ptr<const Notice> Events::give_back(Object& object) noexcept {
   });
   if (object.unread == 0) return nullptr;
   object.channel->ready.push_back(object);
-  return tell(*object.channel);
+  return pending_notice(*object.channel);
 }
 
 void Events::forget(Object& object) noexcept {
@@ -190,7 +190,7 @@ void Events::completion(ibv_cq* cq) noexcept {
   if (!object->linked()) object->channel->ready.push_back(*object);
   Channel* const channel = object->channel;
   if (taker == channel) return;
-  const auto notice = tell(*channel);
+  const auto notice = pending_notice(*channel);
   guard.unlock();
   give(notice, channel);
 }
@@ -231,7 +231,7 @@ bool Events::take_completion(Channel& channel, ibv_cq** cq, void** cq_context) n
   *cq_context = (*cq)->cq_context;
   // A notice that is not there yet is one too many; its reader finds nothing.
   if (channel.ready.empty() && channel.is_given && channel.notice->take()) channel.is_given = false;
-  const auto notice = tell(channel);
+  const auto notice = pending_notice(channel);
   guard.unlock();
   give(notice, &channel);
   return true;

@@ -91,7 +91,7 @@ class Events {
  private:
   Object* find(const void* object) noexcept;  // with the lock
   // With the lock; the notice that the caller gives when it has released it, or null.
-  static std::shared_ptr<const Notice> tell(Channel& channel) noexcept;
+  static std::shared_ptr<const Notice> pending_notice(Channel& channel) noexcept;
   bool take_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept;
   // False and errno. True: there may be an event.
   bool sleep(Channel& channel, const weft_verbs_ops* ops) noexcept;

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <span>
 
-#include "api/verbs/library/told.hpp"
+#include "api/verbs/library/errno_guard.hpp"
 
 namespace weft::verbs::soft {
 namespace {
@@ -34,7 +34,7 @@ const void* this_thread() noexcept {
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept {
   Cq& mine = of(cq);
-  ErrnoKeeper keeper;
+  ErrnoGuard keeper;
   const Guard guard(mine.instance->lock());
   if (count <= 0) return 0;
   const auto take = [&] {
@@ -54,7 +54,7 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept {
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept {
   Cq& mine = of(cq);
-  const ErrnoKeeper keeper;
+  const ErrnoGuard keeper;
   const Guard guard(mine.instance->lock());
   mine.instance->device().expect_sleep(*mine.queue, solicited_only != 0, this_thread());
   return 0;
@@ -123,7 +123,7 @@ bool fill(roce::SendRequest& to, const Qp& qp, const ibv_send_wr& wr) noexcept {
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
   Qp& mine = of(qp);
   link::roce::Device& device = mine.instance->device();
-  ErrnoKeeper keeper;
+  ErrnoGuard keeper;
   const Guard guard(device.lock());
   const uint64_t now = device.now();
   int status = 0;
@@ -138,7 +138,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     }
     status = -device.adapter().post_send(*mine.pair, request, now);
     if (status != 0) [[unlikely]] {
-      device.adapter().tell_refused(*mine.pair, request);
+      device.adapter().log_refused(*mine.pair, request);
       break;
     }
     if (wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = request.remote_key;
@@ -151,7 +151,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
 }
 
 template <class Post>
-int post_list(ErrnoKeeper& keeper, ibv_recv_wr* wr, ibv_recv_wr** bad, Post&& post) noexcept {
+int post_list(ErrnoGuard& keeper, ibv_recv_wr* wr, ibv_recv_wr** bad, Post&& post) noexcept {
   for (; wr != nullptr; wr = wr->next) {
     int status = -EINVAL;
     if (wr->num_sge >= 0)
@@ -166,7 +166,7 @@ int post_list(ErrnoKeeper& keeper, ibv_recv_wr* wr, ibv_recv_wr** bad, Post&& po
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
   Qp& mine = of(qp);
-  ErrnoKeeper keeper;
+  ErrnoGuard keeper;
   const Guard guard(mine.instance->lock());
   link::roce::Device& device = mine.instance->device();
   // The time of a completion: only a queue pair in the state ERR has one at once.
@@ -174,14 +174,14 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
   return post_list(keeper, wr, bad, [&](const roce::ReceiveRequest& request) {
     const int status = device.adapter().post_receive(*mine.pair, request, now);
     if (status != 0) [[unlikely]]
-      device.adapter().tell_refused(*mine.pair, request);
+      device.adapter().log_refused(*mine.pair, request);
     return status;
   });
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
   Srq& mine = of(srq);
-  ErrnoKeeper keeper;
+  ErrnoGuard keeper;
   const Guard guard(mine.instance->lock());
   return post_list(keeper, wr, bad, [&](const roce::ReceiveRequest& request) {
     return mine.instance->device().adapter().post_receive(*mine.queue, request);

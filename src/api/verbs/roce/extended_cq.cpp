@@ -2,7 +2,7 @@
 // Extended completion queues: ibv_start_poll and the ibv_wc_read_* calls (ibv_create_cq_ex(3)).
 #include <cerrno>
 
-#include "api/verbs/library/told.hpp"
+#include "api/verbs/library/errno_guard.hpp"
 #include "api/verbs/roce/data.hpp"
 
 namespace weft::verbs::soft {
@@ -10,7 +10,7 @@ namespace {
 
 // An empty queue is no failure: errno stays as it was.
 int advance(Cq& cq) noexcept {
-  ErrnoKeeper keeper;
+  ErrnoGuard keeper;
   int taken = 0;
   {
     const Guard guard(cq.instance->lock());
@@ -19,7 +19,7 @@ int advance(Cq& cq) noexcept {
   if (taken <= 0) return taken == 0 ? ENOENT : keeper.fails(-taken);
   cq.wr_id = cq.current.id;
   cq.status = static_cast<ibv_wc_status>(cq.current.status);
-  if (cq.tells_time_of_day) [[unlikely]]
+  if (cq.has_wall_clock) [[unlikely]]
     cq.current_time_of_day = cq.wall_clock.at(cq.current.time_ns);
   return 0;
 }

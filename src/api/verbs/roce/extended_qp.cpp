@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "api/verbs/library/told.hpp"
+#include "api/verbs/library/errno_guard.hpp"
 #include "api/verbs/roce/data.hpp"
 
 namespace weft::verbs::soft {
@@ -149,14 +149,14 @@ int post(Qp& qp, Batch& batch) noexcept {
   link::roce::Device& device = qp.instance->device();
   const Guard guard(device.lock());
   if (batch.count > qp.pair->sends.room()) [[unlikely]] {
-    device.adapter().tell_refused(*qp.pair, batch.requests[0]);
+    device.adapter().log_refused(*qp.pair, batch.requests[0]);
     return ENOMEM;
   }
   const uint64_t now = device.now();
   int status = 0;
   for (size_t i = 0; i < batch.count; ++i)
     if (status = -device.adapter().check(*qp.pair, batch.requests[i]); status != 0) [[unlikely]] {
-      device.adapter().tell_refused(*qp.pair, batch.requests[i]);
+      device.adapter().log_refused(*qp.pair, batch.requests[i]);
       return status;
     }
   for (size_t i = 0; i < batch.count; ++i) {
@@ -170,7 +170,7 @@ int post(Qp& qp, Batch& batch) noexcept {
 
 int wr_complete(ibv_qp_ex* qp) noexcept {
   Batch& batch = *of(qp).batch;
-  ErrnoKeeper keeper;
+  ErrnoGuard keeper;
   const int status = post(of(qp), batch);
   batch.mutex.unlock();
   return status == 0 ? 0 : keeper.fails(status);

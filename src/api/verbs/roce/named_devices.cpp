@@ -173,12 +173,12 @@ std::string read_entry(std::string_view text, std::span<const os::Interface> int
 }
 
 // One warning for each mistake of this process: devices are listed often.
-void tell(const std::vector<std::string>& mistakes) {
+void log_mistakes(const std::vector<std::string>& mistakes) {
   static std::mutex mutex;
-  static auto* const told = new std::set<std::string>;  // exit handlers may list devices
+  static auto* const logged = new std::set<std::string>;  // exit handlers may list devices
   const std::scoped_lock guard(mutex);
   for (const std::string& mistake : mistakes)
-    if (told->insert(mistake).second) log(1, "WEFT_VERBS_DEVICES: " + mistake);
+    if (logged->insert(mistake).second) log(1, "WEFT_VERBS_DEVICES: " + mistake);
 }
 
 }  // namespace
@@ -203,7 +203,7 @@ std::vector<Named> named_devices() {
   if (const char* text = settings::text("WEFT_VERBS_DEVICES"); text != nullptr && *text != 0) {
     NamedDevices wanted = parse_devices(text, interfaces);
     if (wanted.devices.empty()) wanted.mistakes.emplace_back("no entry is a device, so there is none");
-    tell(wanted.mistakes);
+    log_mistakes(wanted.mistakes);
     return std::move(wanted.devices);
   }
   std::vector<Named> devices;

@@ -59,7 +59,7 @@ struct Cq : ibv_cq_ex, ListHook {
   // Between start_poll and end_poll.
   os::Lock polling;
   bool is_single_threaded = false;
-  bool tells_time_of_day = false;  // IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+  bool has_wall_clock = false;  // IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
   roce::Completion current;
   uint64_t current_time_of_day = 0;  // when it was completed
   os::WallClock wall_clock;

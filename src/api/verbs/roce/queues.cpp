@@ -18,7 +18,7 @@ ibv_cq_ex* create_cq(ibv_context* context, ibv_cq_init_attr_ex* attr) noexcept {
     cq->instance = own.instance.get();
     cq->is_single_threaded = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 &&
                              (attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
-    cq->tells_time_of_day = (attr->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
+    cq->has_wall_clock = (attr->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
     fill_extended_cq(*cq);
     const Guard guard(own.lock());
     auto queue = own.adapter().create_cq(attr->cqe);

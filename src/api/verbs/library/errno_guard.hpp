@@ -11,12 +11,12 @@
 namespace weft::verbs {
 
 // Puts errno back at its end, whatever system calls were made meanwhile.
-class ErrnoKeeper {
+class ErrnoGuard {
  public:
-  ErrnoKeeper() noexcept : place_(errno), before_(place_) {}
-  ErrnoKeeper(const ErrnoKeeper&) = delete;
-  ErrnoKeeper& operator=(const ErrnoKeeper&) = delete;
-  ~ErrnoKeeper() { place_ = before_; }
+  ErrnoGuard() noexcept : place_(errno), before_(place_) {}
+  ErrnoGuard(const ErrnoGuard&) = delete;
+  ErrnoGuard& operator=(const ErrnoGuard&) = delete;
+  ~ErrnoGuard() { place_ = before_; }
 
   // The call fails: with this errno, which is returned, or with the one that was set meanwhile.
   int fails(int code) noexcept { return before_ = code; }
@@ -30,8 +30,8 @@ class ErrnoKeeper {
 // What `work` returns. It fails where that is a null pointer or -1 (errno is set then), a positive errno, or as ssize_t a
 // negative errno.
 template <class Work>
-auto told_of(Work&& work) noexcept {
-  ErrnoKeeper keeper;
+auto guard_errno(Work&& work) noexcept {
+  ErrnoGuard keeper;
   using Result = decltype(work());
   if constexpr (std::is_void_v<Result>) {
     work();
@@ -51,15 +51,15 @@ auto told_of(Work&& work) noexcept {
 }
 
 template <auto function>
-struct Told;
+struct ErrnoGuarded;
 template <class Result, class... Parameters, Result (*function)(Parameters...) noexcept>
-struct Told<function> {
+struct ErrnoGuarded<function> {
   static Result call(Parameters... parameters) noexcept {
-    return told_of([&] { return function(parameters...); });
+    return guard_errno([&] { return function(parameters...); });
   }
 };
 // The call of the library, for programs: with this errno.
 template <auto function>
-inline constexpr auto told = &Told<function>::call;
+inline constexpr auto errno_guarded = &ErrnoGuarded<function>::call;
 
 }  // namespace weft::verbs
