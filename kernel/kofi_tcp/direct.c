@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The short way of short operations: a data call writes to the socket itself,
+ * The fast path of short operations: a data call writes to the socket itself,
  * and the socket's callback takes what has come, without a work item between.
  *
  * Both run where nothing may sleep, under the spin lock of the socket, and only

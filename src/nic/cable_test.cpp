@@ -45,21 +45,21 @@ INSTANTIATE_TEST_SUITE_P(Rings, Cable, testing::Bool());
 TEST_P(Cable, carries_frames_both_ways) {
   std::mt19937 random(7);
   size_t count = 0;
-  const auto send = [&](auto& from, const wire::Mac& to, std::deque<std::vector<std::byte>>& under_way) {
+  const auto send = [&](auto& from, const wire::Mac& to, std::deque<std::vector<std::byte>>& in_flight) {
     for (unsigned batch = random() % 6; batch > 0; --batch) {
       const size_t bytes = random() % 8 == 0 ? bytes_max : 60 + random() % 1455;
       auto frame = model::frame_of(to, from.driver.mac(), bytes, random());
-      if (from.post(frame, under_way.size())) under_way.push_back(std::move(frame));
+      if (from.post(frame, in_flight.size())) in_flight.push_back(std::move(frame));
     }
     from.driver.kick();
     from.reclaim();
   };
-  const auto receive = [&](auto& at, std::deque<std::vector<std::byte>>& under_way) {
+  const auto receive = [&](auto& at, std::deque<std::vector<std::byte>>& in_flight) {
     at.receive(1000);
     for (const auto& frame : at.frames) {
-      ASSERT_FALSE(under_way.empty());
-      ASSERT_EQ(frame.bytes, under_way.front());
-      under_way.pop_front();
+      ASSERT_FALSE(in_flight.empty());
+      ASSERT_EQ(frame.bytes, in_flight.front());
+      in_flight.pop_front();
       ++count;
     }
     at.frames.clear();

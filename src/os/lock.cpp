@@ -60,7 +60,7 @@ void Lock::wait(bool ahead) noexcept {
   // From here on every unlock() sees the waiter. The kernel compares held_ with 1 again before it sleeps.
   while (!try_lock()) {
     syscall(SYS_futex, word(held_), FUTEX_WAIT_PRIVATE, 1, &slice, nullptr, 0);
-    if (ahead) ahead_.store(true, std::memory_order_relaxed);  // give_way() may have given up
+    if (ahead) ahead_.store(true, std::memory_order_relaxed);  // yield_to_ahead() may have given up
   }
   if (ahead) ahead_.store(false, std::memory_order_relaxed);
   WEFT_ASSERT(waiters_.load(std::memory_order_relaxed) != 0);
@@ -70,12 +70,12 @@ void Lock::wait(bool ahead) noexcept {
 void Lock::wake() noexcept {
   const bool ahead = ahead_.load(std::memory_order_relaxed);
   syscall(SYS_futex, word(held_), FUTEX_WAKE_PRIVATE, ahead ? INT_MAX : 1, nullptr, nullptr, 0);
-  if (ahead) give_way();
+  if (ahead) yield_to_ahead();
 }
 
 // The time is bounded: the other thread may have a lower priority than this one and get no CPU while this one yields.
-void Lock::give_way() noexcept {
-  const uint64_t until = monotonic_ns() + give_way_ns;
+void Lock::yield_to_ahead() noexcept {
+  const uint64_t until = monotonic_ns() + yield_to_ahead_ns;
   do {
     ::sched_yield();
   } while (ahead_.load(std::memory_order_relaxed) && monotonic_ns() < until);

@@ -29,7 +29,7 @@ class Lock {
     return held_.compare_exchange_strong(free, 1, std::memory_order_acquire, std::memory_order_relaxed);
   }
   // lock() for a thread that would starve behind threads that release the lock and take it again at once: unlock() lets it go first, and waits up
-  // to give_way_ns for that.
+  // to yield_to_ahead_ns for that.
   void lock_ahead() noexcept {
     if (!try_lock()) wait(true);
   }
@@ -45,12 +45,12 @@ class Lock {
   }
 
  private:
-  static constexpr uint64_t give_way_ns = 1'000'000;
+  static constexpr uint64_t yield_to_ahead_ns = 1'000'000;
 
   void lock_slow() noexcept;
   void wait(bool ahead) noexcept;
   void wake() noexcept;
-  void give_way() noexcept;
+  void yield_to_ahead() noexcept;
 
   std::atomic<uint32_t> held_{0};
   std::atomic<uint32_t> waiters_{0};

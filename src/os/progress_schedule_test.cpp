@@ -363,8 +363,8 @@ class Former {
   }
   int64_t woke(bool has_sleepers) {
     look_ns = 1'000'000;
-    const bool gives_way = duty_ == Duty::BackgroundWork && has_sleepers;
-    return notified ? 200'000 : gives_way ? 100'000 : 0;
+    const bool yields_cpu = duty_ == Duty::BackgroundWork && has_sleepers;
+    return notified ? 200'000 : yields_cpu ? 100'000 : 0;
   }
   void rested(uint64_t now) { worked_at = now; }
 

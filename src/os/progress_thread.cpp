@@ -22,25 +22,25 @@ constexpr uint64_t fork_timeout_ns = 20'000'000;
 // itself before it takes a lock; who forks announces that, and waits until no thread is inside. No lock is held meanwhile: handlers of the program, which
 // run in between, may wait for threads that wait for ours.
 std::atomic<int> inside{0};
-std::atomic<int> forks_under_way{0};
+std::atomic<int> forks_in_progress{0};
 
 void before_fork() noexcept {
-  forks_under_way.fetch_add(1, std::memory_order_seq_cst);
+  forks_in_progress.fetch_add(1, std::memory_order_seq_cst);
   const uint64_t until = monotonic_ns() + fork_timeout_ns;
   // The thread that forks may be in a signal handler, and hold the lock that a thread of ours waits for.
   while (inside.load(std::memory_order_seq_cst) != 0 && monotonic_ns() < until) yield_processor();
 }
-void after_fork_in_parent() noexcept { forks_under_way.fetch_sub(1, std::memory_order_seq_cst); }
+void after_fork_in_parent() noexcept { forks_in_progress.fetch_sub(1, std::memory_order_seq_cst); }
 void after_fork_in_child() noexcept {
   inside.store(0, std::memory_order_relaxed);
-  forks_under_way.store(0, std::memory_order_relaxed);
+  forks_in_progress.store(0, std::memory_order_relaxed);
 }
 [[maybe_unused]] const int registered =
     ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 
 bool enter() noexcept {
   inside.fetch_add(1, std::memory_order_seq_cst);
-  if (forks_under_way.load(std::memory_order_seq_cst) == 0) return true;
+  if (forks_in_progress.load(std::memory_order_seq_cst) == 0) return true;
   inside.fetch_sub(1, std::memory_order_seq_cst);
   return false;
 }

@@ -66,7 +66,7 @@ TEST_F(Places, AnyAddressWithAPortIsForWhoNamesADomain) {
   }
 }
 
-TEST_F(Places, TheWayToADestinationIsFirst) {
+TEST_F(Places, TheRouteToADestinationIsFirst) {
   const auto found = interface_places(AF_UNSPEC, nullptr, {}, address("127.0.0.1:7"));
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found[0].interface, loopback_);

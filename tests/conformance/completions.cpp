@@ -280,11 +280,11 @@ TEST(Completions, delivery_complete_and_cancel__fi_endpoint_3) {
 // (fi_endpoint(3), fi_cancel). Each ends with one completion, and nothing is left for later receives.
 TEST(Completions, acknowledged_sends_to_oneself__fi_cq_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .endpoints = 1});
-  enum class Way { Received, Claimed, Cancelled };
+  enum class Outcome { Received, Claimed, Cancelled };
   for (const uint64_t level : {FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE}) {
-    for (const Way way : {Way::Received, Way::Claimed, Way::Cancelled}) {
+    for (const Outcome outcome : {Outcome::Received, Outcome::Claimed, Outcome::Cancelled}) {
       for (const size_t len : {size_t{0}, size_t{8}, size_t{5000}, size_t{300'000}}) {
-        SCOPED_TRACE(std::to_string(len) + ", way " + std::to_string(int(way)) + ", level " +
+        SCOPED_TRACE(std::to_string(len) + ", way " + std::to_string(int(outcome)) + ", level " +
                      std::to_string(level >> 26));
         auto out = pattern(len, 9);
         std::vector<uint8_t> in(len);
@@ -299,7 +299,7 @@ TEST(Completions, acknowledged_sends_to_oneself__fi_cq_3) {
         const fi_msg_tagged rx{&to, nullptr, 1, FI_ADDR_UNSPEC, 4, 0, &received, 0};
         bool ended = false;
         bool cancelled = false;
-        if (way == Way::Claimed) {
+        if (outcome == Outcome::Claimed) {
           const fi_msg_tagged ask{nullptr, nullptr, 0, FI_ADDR_UNSPEC, 4, 0, &received, 0};
           Completion found;
           const auto end = std::chrono::steady_clock::now() + timeout_default * patience();
@@ -310,7 +310,7 @@ TEST(Completions, acknowledged_sends_to_oneself__fi_cq_3) {
           ASSERT_EQ(found.err, 0);
           WEFT_ASSERT_OK(w.post([&] { return fi_trecvmsg(w[0], &rx, FI_CLAIM); }));
         } else {
-          if (way == Way::Cancelled && fi_cancel(w[0].ep.fid(), &sent) == 0) {
+          if (outcome == Outcome::Cancelled && fi_cancel(w[0].ep.fid(), &sent) == 0) {
             ended = true;
             cancelled = w.wait(w[0].tx, sent).err == FI_ECANCELED;
           }

@@ -1015,9 +1015,9 @@ TEST_F(Connections, multi_receive_comes_back__fi_msg_3) {
   for (const char* how : {"fi_shutdown here", "fi_shutdown by the peer", "fi_close by the peer"}) {
     for (const char* filled : {"empty", "partly filled", "a part under way"}) {
       SCOPED_TRACE(std::string(how) + ", " + filled);
-      const bool under_way = filled[0] == 'a';
-      const auto large = pattern(under_way ? 32 << 20 : 0, 9);
-      std::vector<uint8_t> buffer(under_way ? 64 << 20 : 4096);
+      const bool in_flight = filled[0] == 'a';
+      const auto large = pattern(in_flight ? 32 << 20 : 0, 9);
+      std::vector<uint8_t> buffer(in_flight ? 64 << 20 : 4096);
       WEFT_SIDES(options);
       connect(server, client);
       if (HasFatalFailure()) return;
@@ -1035,7 +1035,7 @@ TEST_F(Connections, multi_receive_comes_back__fi_msg_3) {
         (void)completion(*active);
       }
       forget(*active);  // from now on the sender makes no progress by a call
-      if (under_way) {
+      if (in_flight) {
         WEFT_ASSERT_OK(fi_send(active->ep.get(), large.data(), large.size(), nullptr, 0, &sent));
         const auto until = Clock::now() + quiet_time;
         while (Clock::now() < until && accepted->inbox.empty() &&
@@ -1058,13 +1058,13 @@ TEST_F(Connections, multi_receive_comes_back__fi_msg_3) {
       ASSERT_TRUE(came_back());
       for (const Completion& each : got) {
         // What was under way may still have arrived.
-        if (!under_way || (each.flags & FI_MULTI_RECV) != 0) {
+        if (!in_flight || (each.flags & FI_MULTI_RECV) != 0) {
           EXPECT_NE(each.err, 0);
         }
         EXPECT_EQ(each.context, &received);
         EXPECT_EQ(each.flags & ~uint64_t{FI_MULTI_RECV}, FI_RECV | FI_MSG);
       }
-      EXPECT_LE(got.size(), under_way ? 2u : 1u);
+      EXPECT_LE(got.size(), in_flight ? 2u : 1u);
       const auto until = Clock::now() + quiet_time;
       while (Clock::now() < until) drive();
       EXPECT_TRUE(accepted->inbox.empty()) << "the buffer comes back once";

@@ -11,7 +11,7 @@ namespace weft::mpi {
 namespace {
 
 enum class Op { Sum, Prod, Max, Min, Land, Lor, Lxor, Band, Bor, Bxor, Replace, NoOp };
-enum class Way { Accumulate, GetAccumulate, FetchAndOp };
+enum class Call { Accumulate, GetAccumulate, FetchAndOp };
 
 constexpr std::array all_ops = {Op::Sum,  Op::Prod, Op::Max, Op::Min,  Op::Land,    Op::Lor,
                                 Op::Lxor, Op::Band, Op::Bor, Op::Bxor, Op::Replace, Op::NoOp};
@@ -96,7 +96,7 @@ T operand(int from, int i) {
 
 // One operation on n elements of the right neighbour. Nobody writes here again before all have come to the next one's barrier.
 template <class T>
-void once(MPI_Win window, std::vector<T>& space, MPI_Datatype type, Op op, Way way, int n) {
+void once(MPI_Win window, std::vector<T>& space, MPI_Datatype type, Op op, Call call, int n) {
   std::vector<T> mine(room), old(room, T{77});
   for (int i = 0; i < room; ++i) {
     mine[static_cast<size_t>(i)] = operand<T>(rank(), i);
@@ -104,15 +104,15 @@ void once(MPI_Win window, std::vector<T>& space, MPI_Datatype type, Op op, Way w
   }
   MPI_Win_sync(window);
   MPI_Barrier(MPI_COMM_WORLD);
-  switch (way) {
-    case Way::Accumulate:
+  switch (call) {
+    case Call::Accumulate:
       good(MPI_Accumulate(mine.data(), n, type, right(), 0, n, type, handle(op), window));
       break;
-    case Way::GetAccumulate:
+    case Call::GetAccumulate:
       good(MPI_Get_accumulate(mine.data(), n, type, old.data(), n, type, right(), 0, n, type, handle(op),
                               window));
       break;
-    case Way::FetchAndOp:
+    case Call::FetchAndOp:
       for (size_t i = 0; i < static_cast<size_t>(n); ++i)
         good(
             MPI_Fetch_and_op(&mine[i], &old[i], type, right(), static_cast<MPI_Aint>(i), handle(op), window));
@@ -127,7 +127,7 @@ void once(MPI_Win window, std::vector<T>& space, MPI_Datatype type, Op op, Way w
     const T wanted = i < n ? applied(op, before, operand<T>(left(), i)) : before;
     is_right = is_right && space[static_cast<size_t>(i)] == wanted;
     was_right =
-        was_right && old[static_cast<size_t>(i)] == (i < n && way != Way::Accumulate ? before : T{77});
+        was_right && old[static_cast<size_t>(i)] == (i < n && call != Call::Accumulate ? before : T{77});
   }
   expect(is_right, "elements after an operation on them");
   expect(was_right, "elements as they were before an operation");
@@ -145,14 +145,14 @@ void type(MPI_Datatype type, bool every) {
   good(MPI_Win_lock_all(0, window));
   for (const Op op : all_ops) {
     if (is_for_integers(op) && !std::is_integral_v<T>) continue;
-    for (const Way way : {Way::Accumulate, Way::GetAccumulate, Way::FetchAndOp}) {
-      if (op == Op::NoOp && way == Way::Accumulate)
+    for (const Call call : {Call::Accumulate, Call::GetAccumulate, Call::FetchAndOp}) {
+      if (op == Op::NoOp && call == Call::Accumulate)
         continue;  // MPI-3.1, 11.3.4: only where something is fetched
       // On both sides of the limit for one type; for the others few, as each is a round trip.
-      const bool single = way == Way::FetchAndOp;
+      const bool single = call == Call::FetchAndOp;
       for (const int n : single ? std::vector{3} : std::vector{sizeof(T) == 8 ? 32 : 2, 33}) {
         if ((single || n <= 32) && !every && !is_for_btl(op)) continue;
-        once<T>(window, space, type, op, way, n);
+        once<T>(window, space, type, op, call, n);
       }
     }
   }

@@ -81,13 +81,13 @@ size_t size_of(uint64_t turn) {
 
 // -------------------------------------------------------------------------------------- data, and cross-memory attach that goes
 
-struct Way {
+struct Setup {
   const char* copy;
   bool cma;
   long forbidden_there, forbidden_here;  // half-way, at the sender and at the receiver; 0: nothing
 };
 
-int sends(Board& board, const std::string& provider, const Way& way, uint64_t count, uint64_t window) {
+int sends(Board& board, const std::string& provider, const Setup& way, uint64_t count, uint64_t window) {
   std::vector<std::vector<uint8_t>> out(window, std::vector<uint8_t>(big));
   std::vector<Op> ops(window);
   Peer me(provider, FI_TAGGED, FI_THREAD_DOMAIN, nullptr, nullptr, 0);
@@ -114,7 +114,7 @@ int sends(Board& board, const std::string& provider, const Way& way, uint64_t co
 }
 
 // No message is counted twice, and none by a way that it cannot go. Fragments that came before their receive are not counted.
-bool are_counted(Peer& me, const Way& way, uint64_t count) {
+bool are_counted(Peer& me, const Setup& way, uint64_t count) {
   const weft_shm_ops* ops = nullptr;
   if (weft_shm_open(me.ep(), &ops) != 0) return false;
   uint64_t all = 0, by_ring = 0, last = 0;
@@ -205,7 +205,7 @@ bool is_reported(const std::string& provider, const char* setting, bool cma, uin
 }
 
 // Window: so many receives are posted at a time, so that several messages are copied at once.
-int receives(Board& board, const std::string& provider, const Way& way, uint64_t count, uint64_t window) {
+int receives(Board& board, const std::string& provider, const Setup& way, uint64_t count, uint64_t window) {
   std::vector<Guarded> buffers(window, Guarded(big));
   std::vector<Op> ops(window);
   const auto room_of = [](uint64_t i) { return mix(i) % 11 == 0 ? size_of(i) / 2 : size_of(i); };
@@ -248,7 +248,7 @@ int receives(Board& board, const std::string& provider, const Way& way, uint64_t
   return 0;
 }
 
-bool carries(const std::string& provider, const Way& way, uint64_t count, uint64_t window) {
+bool carries(const std::string& provider, const Setup& way, uint64_t count, uint64_t window) {
   setenv("WEFT_CMA", way.cma ? "1" : "0", 1);
   setenv("WEFT_SHM_COPY", way.copy, 1);
   auto* board = shared_block<Board>();

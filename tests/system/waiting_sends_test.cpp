@@ -320,7 +320,7 @@ bool cancelled(const std::string& provider) {
   Case c(provider);
   Sender sender(provider, *c.board);
   CHECK(sender.met() && sender.flood());
-  size_t taken_back = 0, on_their_way = 0;
+  size_t taken_back = 0, in_flight_sends = 0;
   for (size_t i = 0; i < sender.posted(); ++i) {
     Message& m = sender.message(i);
     const bool ended = m.ends != 0;
@@ -329,12 +329,12 @@ bool cancelled(const std::string& provider) {
     CHECK(!ended || rc == -FI_ENOENT);
     if (ended) continue;
     if (rc == 0) c.board->cancelled[i] = true;
-    ++(rc == 0 ? taken_back : on_their_way);
+    ++(rc == 0 ? taken_back : in_flight_sends);
   }
-  CHECK(taken_back + on_their_way == sender.waiting());
-  CHECK(sender.drain(on_their_way));
+  CHECK(taken_back + in_flight_sends == sender.waiting());
+  CHECK(sender.drain(in_flight_sends));
   sender.poll_for(milliseconds(10));
-  CHECK(sender.waiting() <= on_their_way);
+  CHECK(sender.waiting() <= in_flight_sends);
   CHECK(c.finish(sender));
   size_t good = 0;
   CHECK(sender.all_ended_once(good) && good == sender.posted() - taken_back);

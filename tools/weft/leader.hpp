@@ -57,7 +57,7 @@ class Leader {
   nlohmann::json peer_;  // its introduction
   Identity identity_;
   std::optional<Packets> packets_;
-  std::optional<CopyWays> copies_;
+  std::optional<CopyPathCounts> copies_;
 };
 
 // The whole step with one pair.

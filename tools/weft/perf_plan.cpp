@@ -234,11 +234,11 @@ std::optional<Packets> packets_from(const nlohmann::json& v) {
   return Packets{v.at("sent"), v.at("sent_again"), v.at("lost"), v.at("duplicates"), v.at("damaged")};
 }
 
-nlohmann::json to_json(const std::optional<CopyWays>& c) {
+nlohmann::json to_json(const std::optional<CopyPathCounts>& c) {
   if (!c) return nullptr;
   nlohmann::json ways;
-  for (size_t i = 0; i < c->ways.size(); ++i)
-    ways[std::string(copy_way_names[i])] = {{"messages", c->ways[i].messages}, {"ns", c->ways[i].ns}};
+  for (size_t i = 0; i < c->paths.size(); ++i)
+    ways[std::string(copy_path_names[i])] = {{"messages", c->paths[i].messages}, {"ns", c->paths[i].ns}};
   return {{"path", c->path},
           {"reason", c->reason},
           {"ways", ways},
@@ -249,14 +249,14 @@ nlohmann::json to_json(const std::optional<CopyWays>& c) {
           {"lost_ns", c->lost_ns}};
 }
 
-std::optional<CopyWays> copies_from(const nlohmann::json& v) {
+std::optional<CopyPathCounts> copies_from(const nlohmann::json& v) {
   if (v.is_null()) return {};
-  CopyWays c;
+  CopyPathCounts c;
   v.at("path").get_to(c.path);
   v.at("reason").get_to(c.reason);
-  for (size_t i = 0; i < c.ways.size(); ++i) {
-    const auto& way = v.at("ways").at(std::string(copy_way_names[i]));
-    c.ways[i] = {way.at("messages"), way.at("ns")};
+  for (size_t i = 0; i < c.paths.size(); ++i) {
+    const auto& way = v.at("ways").at(std::string(copy_path_names[i]));
+    c.paths[i] = {way.at("messages"), way.at("ns")};
   }
   v.at("trials").get_to(c.trials);
   v.at("trial_messages").get_to(c.trial_messages);
@@ -266,13 +266,13 @@ std::optional<CopyWays> copies_from(const nlohmann::json& v) {
   return c;
 }
 
-std::string copies_text(const CopyWays& c) {
+std::string copies_text(const CopyPathCounts& c) {
   std::string text = fmt::format("copied by {} ({}): ", c.path, c.reason);
   const char* separator = "";
-  for (size_t i = 0; i < c.ways.size(); ++i) {
-    const auto& way = c.ways[i];
+  for (size_t i = 0; i < c.paths.size(); ++i) {
+    const auto& way = c.paths[i];
     if (way.messages == 0 && way.ns == 0) continue;
-    text += fmt::format("{}{} {} messages", separator, copy_way_names[i], way.messages);
+    text += fmt::format("{}{} {} messages", separator, copy_path_names[i], way.messages);
     if (way.ns != 0) text += fmt::format(" of {:.2f} us", static_cast<double>(way.ns) / 1000);
     separator = ", ";
   }

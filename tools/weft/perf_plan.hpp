@@ -128,16 +128,16 @@ struct Packets {
 };
 
 // How the receiver of the data copied messages of the size that was measured, where the provider chooses that (weft_shm_query_copies).
-struct CopyWays {
-  struct Way {
+struct CopyPathCounts {
+  struct PathCount {
     uint64_t messages = 0, ns = 0;  // ns: of one message when it was measured; 0: it was not
   };
   std::string path, reason;
-  std::array<Way, 3> ways;  // ring, receiver, both
+  std::array<PathCount, 3> paths;  // ring, receiver, both
   uint64_t trials = 0, trial_messages = 0, changes = 0, measured_ns = 0, lost_ns = 0;
-  uint64_t messages() const { return ways[0].messages + ways[1].messages + ways[2].messages; }
+  uint64_t messages() const { return paths[0].messages + paths[1].messages + paths[2].messages; }
 };
-inline constexpr std::array<std::string_view, 3> copy_way_names = {"ring", "receiver", "both"};
+inline constexpr std::array<std::string_view, 3> copy_path_names = {"ring", "receiver", "both"};
 
 // Waiting for the processor beyond this share of the measured time is other work.
 inline constexpr double shared_share = 0.02;
@@ -152,7 +152,7 @@ struct Result {
   std::vector<double> samples;  // one per repeat, in the order in which they were taken
   long voluntary_switches = 0, involuntary_switches = 0;  // of both processes, over all repeats
   std::optional<Packets> packets;                         // of both, from opening to closing
-  std::optional<CopyWays> copies;                         // of the side that received more
+  std::optional<CopyPathCounts> copies;                   // of the side that received more
   std::optional<Histogram> times;  // ns of each operation, all repeats, if it was asked for
   std::vector<double> lanes;       // of several pairs or clients: the figure of each; empty: there is one
   double line_before_ns = 0, line_after_ns = 0;  // a cache line between the two processors; 0: not measured
@@ -177,9 +177,9 @@ double median_of(std::vector<double> samples);  // 0 of nothing
 nlohmann::json to_json(const std::optional<Packets>& packets);
 std::optional<Packets> packets_from(const nlohmann::json& value);
 // "copied by both (measured): ring 40 messages of 12.30 us, ..."
-std::string copies_text(const CopyWays& copies);
-nlohmann::json to_json(const std::optional<CopyWays>& copies);
-std::optional<CopyWays> copies_from(const nlohmann::json& value);
+std::string copies_text(const CopyPathCounts& copies);
+nlohmann::json to_json(const std::optional<CopyPathCounts>& copies);
+std::optional<CopyPathCounts> copies_from(const nlohmann::json& value);
 nlohmann::json to_json(const std::optional<Histogram>& times);
 std::optional<Histogram> times_from(const nlohmann::json& value);
 // "p50 310, p90 320, p99 400, p99.9 1200, most 30000 ns"

@@ -91,7 +91,7 @@ TEST(Figures, a_result_survives_json) {
   result.voluntary_switches = 3;
   result.involuntary_switches = 4;
   result.copies =
-      CopyWays{"both", "measured", {{{40, 12'300}, {9, 0}, {500, 9'870}}}, 2, 18, 1, 1'000'000, 5'000};
+      CopyPathCounts{"both", "measured", {{{40, 12'300}, {9, 0}, {500, 9'870}}}, 2, 18, 1, 1'000'000, 5'000};
   const Result again = result_from(nlohmann::json::parse(to_json(result).dump()));
   EXPECT_EQ(to_json(again), to_json(result));
   EXPECT_EQ(again.unit, Unit::bandwidth);
@@ -120,8 +120,8 @@ TEST(Figures, WhatMakesAFigureDoubtfulIsMarked) {
 }
 
 TEST(Figures, the_way_of_large_messages_in_one_line) {
-  const CopyWays copies{"both",    "measured", {{{40, 12'300}, {9, 0}, {500, 9'870}}}, 2, 18, 1,
-                        1'000'000, 5'000};
+  const CopyPathCounts copies{"both",    "measured", {{{40, 12'300}, {9, 0}, {500, 9'870}}}, 2, 18, 1,
+                              1'000'000, 5'000};
   EXPECT_EQ(
       copies_text(copies),
       "copied by both (measured): ring 40 messages of 12.30 us, receiver 9 messages, both 500 messages of "

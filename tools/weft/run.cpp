@@ -131,7 +131,7 @@ std::optional<std::string> set_environment(bool plugin) {
 
 }  // namespace
 
-int start_program(std::string_view command, std::span<char*> args, Way way) {
+int start_program(std::string_view command, std::span<char*> args, LoadMode mode) {
   if (args.empty()) {
     fmt::print(stderr, "{0}: no program given ({0} --help)\n", command);
     return status_refused;
@@ -142,13 +142,13 @@ int start_program(std::string_view command, std::span<char*> args, Way way) {
     fmt::print(stderr, "{}: {}: {}\n", command, found.path, std::strerror(found.error));
     return found.error == ENOENT || found.error == ENOTDIR ? status_not_found : status_not_executable;
   }
-  if (way != Way::as_it_is) {
-    if (const auto missing = set_environment(way == Way::plugin)) {
+  if (mode != LoadMode::as_it_is) {
+    if (const auto missing = set_environment(mode == LoadMode::plugin)) {
       fmt::print(stderr, "{}: Weft's library is not installed: {} is missing\n", command, *missing);
       return status_refused;
     }
   }
-  warn_of_the_ignored(command, found.path, way == Way::plugin);
+  warn_of_the_ignored(command, found.path, mode == LoadMode::plugin);
   std::fflush(nullptr);
   std::vector<char*> argv(args.begin(), args.end());
   argv.push_back(nullptr);
@@ -207,7 +207,7 @@ int run(std::span<char*> args) {
     }
     plugin = true;
   }
-  return start_program("weft run", args.subspan(i), plugin ? Way::plugin : Way::drop_in);
+  return start_program("weft run", args.subspan(i), plugin ? LoadMode::plugin : LoadMode::drop_in);
 }
 
 }  // namespace weft::tool

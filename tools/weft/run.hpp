@@ -16,7 +16,7 @@ int run(std::span<char*> args);
 
 std::string run_help();
 
-enum class Way {
+enum class LoadMode {
   drop_in,   // our libraries first
   plugin,    // the stock library, with our providers
   as_it_is,  // what the program finds by itself
@@ -26,6 +26,6 @@ constexpr int status_refused = 125;
 
 // Executes a program with its arguments, as `run` does; `command` begins the sentences of errors. Returns only when it
 // could not be executed.
-int start_program(std::string_view command, std::span<char*> args, Way way);
+int start_program(std::string_view command, std::span<char*> args, LoadMode mode);
 
 }  // namespace weft::tool

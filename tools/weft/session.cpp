@@ -206,18 +206,18 @@ std::optional<Packets> Session::packets() const {
   return Packets{report.sent, report.sent_again, report.lost, report.duplicates, report.damaged};
 }
 
-std::optional<CopyWays> Session::copies(size_t size) const {
+std::optional<CopyPathCounts> Session::copies(size_t size) const {
   const weft_shm_ops* ops = nullptr;
   weft_shm_copies report{};
   report.size = sizeof report;
   if (weft_shm_open(ep(), &ops) != 0 || weft_shm_query_copies(ops, ep(), peer_, size, &report) != 0)
     return {};
   constexpr std::array<std::string_view, 5> reasons = {"only way", "pinned", "short", "presumed", "measured"};
-  CopyWays copies;
-  copies.path = copy_way_names.at(report.path);
+  CopyPathCounts copies;
+  copies.path = copy_path_names.at(report.path);
   copies.reason = reasons.at(report.reason);
-  for (size_t i = 0; i < copies.ways.size(); ++i)
-    copies.ways[i] = {report.ways[i].messages, report.ways[i].ns};
+  for (size_t i = 0; i < copies.paths.size(); ++i)
+    copies.paths[i] = {report.ways[i].messages, report.ways[i].ns};
   copies.trials = report.trials;
   copies.trial_messages = report.trial_messages;
   copies.changes = report.changes;

@@ -87,7 +87,7 @@ class Session {
   RemoteMemory memory() const;
   std::optional<Packets> packets() const;
   // Of messages of that size from the peer. Empty: none came that way, or the provider does not choose.
-  std::optional<CopyWays> copies(size_t size) const;
+  std::optional<CopyPathCounts> copies(size_t size) const;
 
   const fi_info& info() const noexcept { return *info_; }
   fid_ep* ep() const noexcept { return ep_.get(); }

@@ -57,7 +57,7 @@ class FabricSide final : public Side {
   std::string operation() const override { return runner_->operation(); }
   const Histogram& times() const override { return runner_->times(); }
   std::optional<Packets> packets() const override { return session_.packets(); }
-  std::optional<CopyWays> copies() const override { return session_.copies(shape_.size); }
+  std::optional<CopyPathCounts> copies() const override { return session_.copies(shape_.size); }
 
  private:
   const Shape shape_;

@@ -45,7 +45,7 @@ class Side {
   virtual std::string operation() const = 0;
   virtual const Histogram& times() const = 0;
   virtual std::optional<Packets> packets() const { return {}; }
-  virtual std::optional<CopyWays> copies() const { return {}; }
+  virtual std::optional<CopyPathCounts> copies() const { return {}; }
 };
 
 // `channel` is the one to the other side. Throws Refused or Failure.

@@ -35,7 +35,7 @@ namespace {
 struct Options {
   std::string output = "weft-trace.json";
   uint64_t records = trace::records_default;
-  Way way = Way::drop_in;
+  LoadMode mode = LoadMode::drop_in;
 };
 
 // Raised for a command line that makes no sense, as `weft run` does.
@@ -70,7 +70,7 @@ bool parse(std::span<char*>& args, Options& options) {
     } else if (option == "--records") {
       options.records = number_of_records(value(option));
     } else if (option == "--stock") {
-      options.way = Way::as_it_is;
+      options.mode = LoadMode::as_it_is;
     } else {
       refuse(fmt::format("unknown option {}; options of the program follow its name", option));
     }
@@ -92,7 +92,7 @@ fs::path folder_for_rings() {
   setenv("LD_PRELOAD", old && *old ? (library + ":" + old).c_str() : library.c_str(), 1);
   setenv(trace::folder_variable, folder.c_str(), 1);
   setenv(trace::records_variable, std::to_string(options.records).c_str(), 1);
-  const int status = start_program("weft trace", args, options.way);
+  const int status = start_program("weft trace", args, options.mode);
   std::fflush(nullptr);
   _exit(status);
 }

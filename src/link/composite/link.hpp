@@ -46,14 +46,14 @@ template <class F>
 struct RemoteSide : F::PeerBase {};
 
 // Before the rest, in the cache line that every send reads.
-struct Ways {
+struct PathState {
   Path path = Path::Local;  // of what we send
   bool local_met = false;   // Local knows this peer
   bool remote_met = false;  // Remote does
 };
 
 template <class N, class F>
-struct Peer : Ways, LocalSide<N>, RemoteSide<F> {
+struct Peer : PathState, LocalSide<N>, RemoteSide<F> {
   std::array<std::byte, 64> name{};
 
   typename N::PeerBase& local() noexcept { return static_cast<LocalSide<N>&>(*this); }

@@ -142,7 +142,7 @@ Result<void> Stack::open(const os::SocketAddress& own, const Network& network, c
   mac_ = mac;
   mtu_bytes_ = std::min(mtu_bytes, mtu_bytes_max);
   neighbors_ = NeighborCache(random);
-  way_ = {};
+  route_ = {};
   counters_ = {};
   slots_.clear();
   slots_.resize(kept_max);
@@ -176,32 +176,32 @@ std::optional<Mac> Stack::solicited_mac() const noexcept {
 
 // --- out ---
 
-int Stack::find_way(std::span<const std::byte> to) noexcept {
-  way_.neighbor = nullptr;
+int Stack::find_route(std::span<const std::byte> to) noexcept {
+  route_.neighbor = nullptr;
   const auto address = os::SocketAddress::from(to.data(), to.size());
-  way_.to = {};
+  route_.to = {};
   if (!address || address->family() != own_.family() || address->port() == 0) return -EINVAL;
-  way_.destination = host_of(*address);
-  if (is_ip6() && is_mapped(way_.destination)) return -EINVAL;
-  way_.loops = false;
-  if (is_multicast(way_.destination)) {
-    way_.where = Where::Multicast;
-    way_.mac = group_mac(way_.destination);
-    way_.loops = std::ranges::any_of(
+  route_.destination = host_of(*address);
+  if (is_ip6() && is_mapped(route_.destination)) return -EINVAL;
+  route_.loops = false;
+  if (is_multicast(route_.destination)) {
+    route_.where = Where::Multicast;
+    route_.mac = group_mac(route_.destination);
+    route_.loops = std::ranges::any_of(
         groups_, [&](const Group& group) { return group.address == *address && group.receives; });
-  } else if (!is_unicast(way_.destination)) {
+  } else if (!is_unicast(route_.destination)) {
     return -EACCES;
-  } else if (way_.destination == host_) {
-    way_.where = address->port() == own_.port() ? Where::Own : Where::OwnHost;
+  } else if (route_.destination == host_) {
+    route_.where = address->port() == own_.port() ? Where::Own : Where::OwnHost;
   } else {
-    way_.where = Where::Link;
-    way_.next_hop = way_.destination;
-    if (!is_on_link(way_.destination)) {
+    route_.where = Where::Link;
+    route_.next_hop = route_.destination;
+    if (!is_on_link(route_.destination)) {
       if (!network_.gateway) return -ENETUNREACH;
-      way_.next_hop = gateway_;
+      route_.next_hop = gateway_;
     }
   }
-  way_.to = *address;
+  route_.to = *address;
   return 0;
 }
 
@@ -210,22 +210,22 @@ int Stack::write_head(std::span<const std::byte> to, const iovec* parts, size_t 
   size_t payload = 0;
   for (size_t i = 0; i < count; ++i) payload += parts[i].iov_len;
   if (payload > packet_bytes_max()) return -EMSGSIZE;
-  const auto last = way_.to.bytes();
+  const auto last = route_.to.bytes();
   if (last.empty() || to.size() < last.size() || std::memcmp(last.data(), to.data(), last.size()) != 0) {
-    if (const int status = find_way(to); status != 0) return status;
+    if (const int status = find_route(to); status != 0) return status;
   }
-  if (way_.where == Where::Own) {
+  if (route_.where == Where::Own) {
     fill(head, mac_, payload, parts, count, identification);
     return waits;
   }
-  if (way_.where == Where::Multicast || way_.where == Where::OwnHost) {
-    fill(head, way_.where == Where::OwnHost ? mac_ : way_.mac, payload, parts, count, identification);
+  if (route_.where == Where::Multicast || route_.where == Where::OwnHost) {
+    fill(head, route_.where == Where::OwnHost ? mac_ : route_.mac, payload, parts, count, identification);
     return goes;
   }
-  NeighborEntry* neighbor = way_.neighbor;
-  if (neighbor == nullptr || !neighbor->is_known() || neighbor->host != way_.next_hop ||
+  NeighborEntry* neighbor = route_.neighbor;
+  if (neighbor == nullptr || !neighbor->is_known() || neighbor->host != route_.next_hop ||
       now >= neighbor->fresh_until) [[unlikely]] {
-    neighbor = way_.neighbor = neighbors_.use(way_.next_hop, now);
+    neighbor = route_.neighbor = neighbors_.use(route_.next_hop, now);
     if (neighbor == nullptr || neighbor->state == NeighborEntry::State::Failed) {
       ++counters_.unreachable;
       return -EHOSTUNREACH;
@@ -253,7 +253,7 @@ void Stack::fill(Head& head, const Mac& mac, size_t payload, const iovec* parts,
   std::byte* const out = head.bytes.data();
   const size_t at = write_ethernet(out, mac, is_ip6() ? Ethernet::type_ip6 : Ethernet::type_ip4);
   const auto datagram = static_cast<uint16_t>(payload + Udp::bytes);
-  const bool is_to_group = way_.where == Where::Multicast;
+  const bool is_to_group = route_.where == Where::Multicast;
   const auto traffic_class = static_cast<uint8_t>(traffic_class_ | (marks_.traffic_class & ~3));
   if (is_ip6()) {
     Ip6 ip;
@@ -262,7 +262,7 @@ void Stack::fill(Head& head, const Mac& mac, size_t payload, const iovec* parts,
     ip.payload_bytes = datagram;
     ip.hops = is_to_group ? uint8_t{1} : marks_.hops;
     ip.source = host_;
-    ip.destination = way_.destination;
+    ip.destination = route_.destination;
     ip.write(out + at);
   } else {
     Ip4 ip;
@@ -271,10 +271,10 @@ void Stack::fill(Head& head, const Mac& mac, size_t payload, const iovec* parts,
     ip.identification = identification;
     ip.hops = is_to_group ? uint8_t{1} : marks_.hops;
     ip.source = ip4_of(host_);
-    ip.destination = ip4_of(way_.destination);
+    ip.destination = ip4_of(route_.destination);
     ip.write(out + at);
   }
-  const Udp udp{own_.port(), way_.to.port(), datagram, 0};
+  const Udp udp{own_.port(), route_.to.port(), datagram, 0};
   std::byte* const udp_at = out + at + ip_bytes();
   udp.write(udp_at);
   head.count = at + ip_bytes() + Udp::bytes;
@@ -287,18 +287,18 @@ void Stack::fill(Head& head, const Mac& mac, size_t payload, const iovec* parts,
 }
 
 bool Stack::keep(const Head& head, const iovec* parts, size_t count) noexcept {
-  const bool is_own = way_.where != Where::Link;
-  if (is_own && way_.where == Where::Multicast && !way_.loops) return true;
+  const bool is_own = route_.where != Where::Link;
+  if (is_own && route_.where == Where::Multicast && !route_.loops) return true;
   size_t bytes = head.count;
   for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
   const auto has_room = [&] {
     if (free_.empty() || kept_bytes_ + bytes > kept_bytes_max) return false;
-    return is_own || (way_.neighbor->waiting < kept_for_host_max &&
-                      way_.neighbor->waiting_bytes + bytes <= kept_bytes_for_host_max);
+    return is_own || (route_.neighbor->waiting < kept_for_host_max &&
+                      route_.neighbor->waiting_bytes + bytes <= kept_bytes_for_host_max);
   };
   std::unique_ptr<std::byte[]> memory(has_room() ? new (std::nothrow) std::byte[bytes] : nullptr);
   if (memory == nullptr) {
-    if (is_own && way_.where == Where::Own) return false;
+    if (is_own && route_.where == Where::Own) return false;
     ++counters_.unreachable;
     return true;
   }
@@ -308,14 +308,14 @@ bool Stack::keep(const Head& head, const iovec* parts, size_t count) noexcept {
   const uint16_t slot = free_.back();
   free_.pop_back();
   order_.push_back(slot);
-  slots_[slot] = {std::move(memory), way_.next_hop, bytes, is_own};
+  slots_[slot] = {std::move(memory), route_.next_hop, bytes, is_own};
   kept_bytes_ += bytes;
   if (is_own) {
     ++own_count_;
   } else {
-    ++way_.neighbor->waiting;
-    way_.neighbor->waiting_bytes += static_cast<uint32_t>(bytes);
-    if (way_.neighbor->is_known()) ++found_;
+    ++route_.neighbor->waiting;
+    route_.neighbor->waiting_bytes += static_cast<uint32_t>(bytes);
+    if (route_.neighbor->is_known()) ++found_;
   }
   return true;
 }
@@ -609,7 +609,7 @@ bool Stack::on_datagram(const ReceivedFrame& frame, Bytes bytes, proto::Received
 int Stack::join(std::span<const std::byte> group, bool receives, Mac& mac) noexcept {
   const auto address = os::SocketAddress::from(group.data(), group.size());
   if (!address || address->family() != own_.family() || !is_multicast(host_of(*address))) return -EINVAL;
-  way_.to = {};  // it may loop from now on
+  route_.to = {};  // it may loop from now on
   mac = group_mac(host_of(*address));
   const auto known = std::ranges::find_if(groups_, [&](const Group& one) { return one.address == *address; });
   if (known != groups_.end()) {
@@ -625,7 +625,7 @@ int Stack::join(std::span<const std::byte> group, bool receives, Mac& mac) noexc
 bool Stack::leave(std::span<const std::byte> group, Mac& mac) noexcept {
   const auto address = os::SocketAddress::from(group.data(), group.size());
   if (!address) return false;
-  way_.to = {};
+  route_.to = {};
   const auto known = std::ranges::find_if(groups_, [&](const Group& one) { return one.address == *address; });
   if (known == groups_.end()) return false;
   mac = known->mac;

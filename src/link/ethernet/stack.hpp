@@ -138,7 +138,7 @@ class Stack {
     }
   }
   // The last packet that goes into the link is to arrive here, too (keep()).
-  bool loops() const noexcept { return way_.where == Where::Multicast && way_.loops; }
+  bool loops() const noexcept { return route_.where == Where::Multicast && route_.loops; }
   // Something is left that needs a call: the owner must not sleep.
   bool is_busy() const noexcept {
     return control_count_ != 0 || own_count_ != 0 || found_ != 0 || neighbors_.is_asking();
@@ -164,8 +164,8 @@ class Stack {
     bool receives = false;
   };
   enum class Where : uint8_t { Link, Own, OwnHost, Multicast };  // OwnHost: another port of this host
-  // The last destination, whose way is known.
-  struct Way {
+  // The last destination, whose route is known.
+  struct Route {
     os::SocketAddress to;
     Host destination{};
     Host next_hop{};
@@ -178,7 +178,7 @@ class Stack {
   bool is_ip6() const noexcept { return own_.family() == AF_INET6; }
   size_t ip_bytes() const noexcept { return is_ip6() ? wire::Ip6::bytes : wire::Ip4::bytes; }
   bool is_on_link(const Host& host) const noexcept;
-  int find_way(std::span<const std::byte> to) noexcept;
+  int find_route(std::span<const std::byte> to) noexcept;
   void fill(Head& head, const wire::Mac& mac, size_t payload, const iovec* parts, size_t count,
             uint16_t identification) const noexcept;
 
@@ -210,7 +210,7 @@ class Stack {
   uint8_t traffic_class_ = 0;
   os::IpMarks marks_;
   bool optional_checksum_ = false;
-  Way way_;
+  Route route_;
   NeighborCache neighbors_;
   EthernetCounters counters_;
   os::SocketAddress source_;  // of the packet that is shown

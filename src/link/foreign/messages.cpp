@@ -198,12 +198,12 @@ bool Messages::send(Connection& connection, Buffer& buffer) noexcept {
     status = fi_inject(connection.ep, buffer.bytes, buffer.used, FI_ADDR_UNSPEC);
     if (status == 0) {
       connection.free.push_back(&buffer);
-      if (connection.on_their_way == 0) connection.left = buffer.order;
+      if (connection.in_flight_sends == 0) connection.left = buffer.order;
     }
   } else {
     void* desc = connection.region != nullptr ? fi_mr_desc(connection.region) : nullptr;
     status = fi_send(connection.ep, buffer.bytes, buffer.used, desc, FI_ADDR_UNSPEC, &buffer.context);
-    if (status == 0) ++connection.on_their_way;
+    if (status == 0) ++connection.in_flight_sends;
   }
   if (status == 0) return true;
   if (status == -FI_EAGAIN) return false;
@@ -286,8 +286,8 @@ void Messages::collect_completions(size_t most) noexcept {
 void Messages::give_back(Buffer& buffer) noexcept {
   Connection& connection = *buffer.connection;
   // Sends of a connection end in their order; injected ones behind the last have no end of their own.
-  connection.left = --connection.on_their_way == 0 ? connection.committed - connection.waiting.size()
-                                                   : std::max(connection.left, buffer.order);
+  connection.left = --connection.in_flight_sends == 0 ? connection.committed - connection.waiting.size()
+                                                      : std::max(connection.left, buffer.order);
   connection.free.push_back(&buffer);  // reserved
 }
 
@@ -394,7 +394,7 @@ void Messages::close() noexcept {
   const auto unsent = [this] {
     return std::any_of(connections_.begin(), connections_.end(), [](const auto& entry) {
       const Connection& c = *entry.second;
-      return !c.lost && c.established && (c.on_their_way != 0 || !c.waiting.empty());
+      return !c.lost && c.established && (c.in_flight_sends != 0 || !c.waiting.empty());
     });
   };
   const int64_t until = os::now_ms() + kCloseMs;

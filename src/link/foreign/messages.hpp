@@ -62,7 +62,7 @@ class Messages {
     size_t shown = 0;
     std::vector<Buffer*> waiting;   // committed, the provider had no room, oldest first
     std::vector<Buffer*> unposted;  // receives that the provider had no room for
-    size_t on_their_way = 0;        // sends without completion yet
+    size_t in_flight_sends = 0;     // sends without completion yet
     uint64_t left = 0;              // order of the last that needs us no more
     uint64_t committed = 0;         // messages
     bool incoming = false, established = false;

@@ -296,7 +296,7 @@ bool Device::send(const iovec* parts, size_t count, bool stays) noexcept {
 bool Device::has_room(size_t frames) noexcept {
   if (!is_usable() || !has_link_) return true;  // they are lost
   const auto has_it = [&] {
-    return frames_under_way() == 0 ||
+    return frames_in_flight() == 0 ||
            (free_.size() >= frames && card_->transmit_room() >= frames * descriptors_per_copy_);
   };
   // Beyond what is kept, so that payloads need not be copied.
@@ -457,7 +457,7 @@ void Device::look(uint64_t now) noexcept {
     return;
   }
   update_link(has_link);
-  if (reclaimed_ != reclaimed_seen_ || frames_under_way() == 0 || !has_link_) {
+  if (reclaimed_ != reclaimed_seen_ || frames_in_flight() == 0 || !has_link_) {
     reclaimed_seen_ = reclaimed_;
     still_since_ = 0;
   } else if (still_since_ == 0) {

@@ -102,7 +102,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   DriverCounters driver_counters() const noexcept;
   Card& card() noexcept { return *card_; }
   // Frames that the card has not given back.
-  size_t frames_under_way() const noexcept { return slots_.size() - free_.size(); }
+  size_t frames_in_flight() const noexcept { return slots_.size() - free_.size(); }
 
   // --- endpoints (frames.hpp) ---
   // EADDRINUSE, ENOSPC.

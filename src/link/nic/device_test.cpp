@@ -215,7 +215,7 @@ TYPED_TEST(NicDevice, what_goes_to_a_group_reaches_those_who_joined_it) {
   auto member = this->endpoint(this->b);
   auto stranger = this->endpoint(this->b);
   ASSERT_TRUE(
-      this->turn({one.get(), member.get(), stranger.get()}, [&] { return !this->b.frames_under_way(); }));
+      this->turn({one.get(), member.get(), stranger.get()}, [&] { return !this->b.frames_in_flight(); }));
   const auto group = *os::SocketAddress::from_text("239.1.2.3:7777");
   ASSERT_EQ(member->link.join(group.bytes(), true), 0);
   const uint64_t received = this->b.statistics().received;
@@ -310,7 +310,7 @@ TYPED_TEST(NicDevice, the_card_reads_registered_payloads_where_they_are) {
   const iovec part{memory.data(), 1000};
   one->link.set_optional_checksum(true);
   ASSERT_TRUE(one->link.send(two->address(), &part, 1));
-  EXPECT_EQ(this->a.frames_under_way(), 1u);
+  EXPECT_EQ(this->a.frames_in_flight(), 1u);
   std::ranges::fill(memory, std::byte{0x55});
   two->link.set_optional_checksum(true);
   this->card(1).hold_transmit(false);
@@ -375,7 +375,7 @@ TYPED_TEST(NicDevice, a_region_is_unmapped_when_no_frame_reads_from_it) {
   // The card does not come to the frame: it is reset, and the frame is lost.
   ASSERT_EQ(this->a.remove(second, in_second.handle), 0);
   EXPECT_EQ(this->a.statistics().resets, 1u);
-  EXPECT_EQ(this->a.frames_under_way(), 0u);
+  EXPECT_EQ(this->a.frames_in_flight(), 0u);
   this->card(1).hold_transmit(false);
   EXPECT_EQ(this->card(1).host().iommu.faults(), 0u);
   for (const auto& [at, mapping] : this->card(1).host().iommu.mappings())
@@ -404,7 +404,7 @@ TYPED_TEST(NicDevice, full_rings_refuse_and_lose_nothing) {
   EXPECT_FALSE(one->send(two->address(), pattern(1, 1)));
   this->card(1).hold_transmit(false);
   one->poll();
-  EXPECT_EQ(this->a.frames_under_way(), 0u);
+  EXPECT_EQ(this->a.frames_in_flight(), 0u);
   ASSERT_TRUE(this->turn({one.get(), two.get()}, [&] {
     return two->handler.packets.size() >= std::min<size_t>(sent, 200);  // the peer's ring has no room for all
   }));
@@ -454,7 +454,7 @@ TYPED_TEST(NicDevice, a_segmented_send_is_taken_whole_or_not_at_all) {
     ++refused;
     this->card(1).hold_transmit(false);
     one->poll();
-    ASSERT_EQ(this->a.frames_under_way(), 0u);
+    ASSERT_EQ(this->a.frames_in_flight(), 0u);
     while (two->poll() != 0) {
     }
     two->handler.packets.clear();

@@ -200,7 +200,7 @@ TEST_F(NicReliableInPlace, memory_that_the_program_has_back_is_not_read_again) {
   ASSERT_TRUE(send(a, *peer, memory.data()));
   EXPECT_GT(first.statistics().in_place_bytes, 0u);
   a.link.copy_out(*peer);
-  EXPECT_EQ(first.frames_under_way(), 0u);  // the card did not come to them, and was reset
+  EXPECT_EQ(first.frames_in_flight(), 0u);  // the card did not come to them, and was reset
   EXPECT_EQ(first.statistics().resets, 1u);
   std::ranges::fill(memory, std::byte{0xee});
   bench.first->hold_transmit(false);

@@ -106,7 +106,7 @@ void Datagrams::close() noexcept {
   qp_ = nullptr;
   received_ = sent_ = nullptr;
   memory_ = {};
-  next_send_ = sends_under_way_ = 0;
+  next_send_ = sends_in_flight_ = 0;
 }
 
 size_t Datagrams::packet_bytes_max(std::span<const std::byte> address) noexcept {
@@ -123,7 +123,7 @@ size_t Datagrams::packet_bytes_max(std::span<const std::byte> address) noexcept 
 void Datagrams::collect_sent() noexcept {
   std::array<Completion, send_slots> done;
   const int count = sent_->poll(done);
-  if (count > 0) sends_under_way_ -= static_cast<uint32_t>(count);
+  if (count > 0) sends_in_flight_ -= static_cast<uint32_t>(count);
 }
 
 int Datagrams::try_send(std::span<const std::byte> address, const iovec* parts, size_t count) noexcept {
@@ -136,10 +136,10 @@ int Datagrams::try_send(std::span<const std::byte> address, const iovec* parts, 
   for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
   if (bytes > packet_bytes_) return -EMSGSIZE;
   const std::scoped_lock guard(device_->lock());
-  if (sends_under_way_ == send_slots) {
+  if (sends_in_flight_ == send_slots) {
     device_->adapter().serve_ready(device_->now());
     collect_sent();
-    if (sends_under_way_ == send_slots) return -EAGAIN;
+    if (sends_in_flight_ == send_slots) return -EAGAIN;
   }
   std::byte* const slot = send_slot(next_send_);
   size_t at = 0;
@@ -158,7 +158,7 @@ int Datagrams::try_send(std::span<const std::byte> address, const iovec* parts, 
   device_->posted();
   if (status != 0) return status == -ENOMEM ? -EAGAIN : status;
   next_send_ = (next_send_ + 1) % send_slots;
-  ++sends_under_way_;
+  ++sends_in_flight_;
   collect_sent();
   return 0;
 }

@@ -117,7 +117,7 @@ class Datagrams {
   proto::roce::CompletionQueue* sent_ = nullptr;
   proto::roce::QueuePair* qp_ = nullptr;
   uint32_t next_send_ = 0;        // slot
-  uint32_t sends_under_way_ = 0;  // the slots before it
+  uint32_t sends_in_flight_ = 0;  // the slots before it
 };
 
 static_assert(proto::PacketLink<Datagrams> && proto::HasSleep<Datagrams> && proto::HasSendStatus<Datagrams>);

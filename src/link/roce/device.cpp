@@ -136,10 +136,10 @@ Result<void> Device::open_port(size_t index, os::SocketAddress address, uint16_t
   ports_[index]->set_heeds_congestion(settings.heeds_congestion);
   if (card_) ports_[index]->link().choose<Carrier::Card>().set_device(*card_);
   if (!settings.packet_interface.empty()) {
-    auto& way = ports_[index]->link().choose<Carrier::RawSocket>();
-    way.frames().set_interface(settings.packet_interface);
-    way.frames().set_ring_bytes(settings.packet_ring_bytes);
-    way.set_network(settings.network);
+    auto& raw = ports_[index]->link().choose<Carrier::RawSocket>();
+    raw.frames().set_interface(settings.packet_interface);
+    raw.frames().set_ring_bytes(settings.packet_ring_bytes);
+    raw.set_network(settings.network);
   }
   auto opened = ports_[index]->open(address, [&](Socket& link, std::span<const std::byte> at) {
     auto ok = packet::open_observed(link, at, settings.audience);

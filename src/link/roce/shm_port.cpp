@@ -143,18 +143,18 @@ ShmPort::Outbound* ShmPort::want(const Gid& to) noexcept {
 ShmPort::Sent ShmPort::send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp,
                             uint32_t psns) noexcept {
   if (!origin_.is_here()) [[unlikely]]
-    return Sent::NoWay;  // the rings are the parent's
+    return Sent::NoPath;  // the rings are the parent's
   Outbound* out = find(to);
   if (out == nullptr) [[unlikely]] {
     out = want(to);
-    if (out == nullptr) return Sent::NoWay;
+    if (out == nullptr) return Sent::NoPath;
     last_ = out;
   }
   switch (out->state) {
     case State::Standing:
       return put(*out, parts, count, psns);
     case State::HelloSent:
-      if (!out->ring->is_attached()) return Sent::NoWay;
+      if (!out->ring->is_attached()) return Sent::NoPath;
       if (waits_for_udp) return Sent::AfterUdp;
       out->state = State::Standing;
       return put(*out, parts, count, psns);
@@ -164,13 +164,13 @@ ShmPort::Sent ShmPort::send(const Gid& to, const iovec* parts, size_t count, boo
     case State::Wanted:
       break;
   }
-  return Sent::NoWay;
+  return Sent::NoPath;
 }
 
 ShmPort::Sent ShmPort::put(Outbound& out, const iovec* parts, size_t count, uint32_t psns) noexcept {
   size_t bytes = 0;
   for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
-  if (bytes > shm_packet_bytes_max) return Sent::NoWay;
+  if (bytes > shm_packet_bytes_max) return Sent::NoPath;
   os::IpMarks marks;
   const bool is_marked = vector_ != nullptr && transport_of(parts[0]) == wire::roce::Transport::Datagram &&
                          (marks = marks_of(*vector_)) != os::IpMarks();

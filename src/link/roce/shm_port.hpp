@@ -67,8 +67,8 @@ class ShmPort {
                     const packet::Audience& audience = {});
   void close() noexcept;
 
-  enum class Sent : uint8_t { Taken, NoRoom, NoWay, AfterUdp };
-  // PacketOutput::send(). NoWay: there is no ring to it (yet), and UDP has to serve. `waits_for_udp`: packets have not
+  enum class Sent : uint8_t { Taken, NoRoom, NoPath, AfterUdp };
+  // PacketOutput::send(). NoPath: there is no ring to it (yet), and UDP has to serve. `waits_for_udp`: packets have not
   // left by UDP yet. AfterUdp: the first packet of a ring, which is taken as soon as they have.
   // `psns` is not 1: PacketOutput::send_aggregate(), after payload_max() and nothing else.
   Sent send(const Gid& to, const iovec* parts, size_t count, bool waits_for_udp = false,

@@ -171,7 +171,7 @@ TEST(RoceShm, ADeviceMeetsItself) {
   meet(a, a.card());
 }
 
-TEST(RoceShm, NothingIsSentAgainWhereTheWayChanges) {
+TEST(RoceShm, NothingIsSentAgainWhereThePathChanges) {
   for (int round = 0; round < 10; ++round) {
     Side a(local), b(local);
     ASSERT_TRUE(a.device && b.device);

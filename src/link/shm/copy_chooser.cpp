@@ -156,8 +156,8 @@ bool CopyChooser::pick_trial(uint64_t bytes) noexcept {
   if (messages_ < messages_at_first || cost_of(best_) == 0) return false;
   CopyPath next = best_;
   for (size_t i = 1; i <= proto::copy_paths && next == best_; ++i) {
-    const auto way = static_cast<CopyPath>((static_cast<size_t>(last_tried_) + i) % proto::copy_paths);
-    if (is_possible(way) && way != best_) next = way;
+    const auto candidate = static_cast<CopyPath>((static_cast<size_t>(last_tried_) + i) % proto::copy_paths);
+    if (is_possible(candidate) && candidate != best_) next = candidate;
   }
   if (next == best_) return false;
   const uint32_t bit = uint32_t{1} << static_cast<uint32_t>(next);
@@ -180,12 +180,13 @@ bool CopyChooser::pick_trial(uint64_t bytes) noexcept {
 }
 
 void CopyChooser::exclude(CopyPath path) noexcept {
-  ways_ &= ~(uint32_t{1} << static_cast<uint32_t>(path));
+  paths_ &= ~(uint32_t{1} << static_cast<uint32_t>(path));
   if (best_ == path) {
     for (size_t i = 0; i < proto::copy_paths; ++i) {
-      const auto way = static_cast<CopyPath>(i);
-      if (is_possible(way) && (best_ == path || (cost_of(way) != 0 && cost_of(way) < cost_of(best_))))
-        best_ = way;
+      const auto candidate = static_cast<CopyPath>(i);
+      if (is_possible(candidate) &&
+          (best_ == path || (cost_of(candidate) != 0 && cost_of(candidate) < cost_of(best_))))
+        best_ = candidate;
     }
     ++changes_;
   }

@@ -34,8 +34,8 @@ class CopyChooser {
   static constexpr uint32_t messages_apart = 512;    // at least, between two trials
   static constexpr uint64_t budget_share = 192;
 
-  // `ways`: those that are possible, a bit for each CopyPath; `start` is one of them.
-  CopyChooser(CopyPath start, uint32_t ways) noexcept : ways_(ways), best_(start) {
+  // `paths`: those that are possible, a bit for each CopyPath; `start` is one of them.
+  CopyChooser(CopyPath start, uint32_t paths) noexcept : paths_(paths), best_(start) {
     if (start == CopyPath::Ring) last_tried_ = CopyPath::Receiver;
   }
 
@@ -45,7 +45,7 @@ class CopyChooser {
   // Each way that is possible had a trial.
   bool is_informed() const noexcept {
     return trials_ != 0 && phase_ == Phase::Steady &&
-           (ways_ & ~tried_ & ~(uint32_t{1} << static_cast<uint32_t>(best_))) == 0;
+           (paths_ & ~tried_ & ~(uint32_t{1} << static_cast<uint32_t>(best_))) == 0;
   }
   // A message was copied in so many ticks. True: path() is another one now.
   bool note(CopyPath used, uint64_t ticks, uint64_t bytes) noexcept;
@@ -67,7 +67,7 @@ class CopyChooser {
 
  private:
   enum class Phase : uint8_t { Steady, Trial, Compare, Again };
-  bool is_possible(CopyPath path) const noexcept { return (ways_ >> static_cast<uint32_t>(path) & 1) != 0; }
+  bool is_possible(CopyPath path) const noexcept { return (paths_ >> static_cast<uint32_t>(path) & 1) != 0; }
   uint64_t& cost_of(CopyPath path) noexcept { return costs_[static_cast<size_t>(path)]; }
   void charge(uint64_t cost, uint64_t bytes) noexcept;
   bool pick_trial(uint64_t bytes) noexcept;
@@ -76,7 +76,7 @@ class CopyChooser {
   void end_batch() noexcept;
   bool is_hopeless() const noexcept;
 
-  uint32_t ways_;
+  uint32_t paths_;
   CopyPath best_;
   CopyPath trial_ = CopyPath::Ring;
   CopyPath last_tried_ = CopyPath::Both;  // so the ring is tried first, or both

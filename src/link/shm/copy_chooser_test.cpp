@@ -10,7 +10,7 @@
 namespace weft::link::shm {
 namespace {
 
-constexpr uint32_t all_ways = 7;
+constexpr uint32_t all_paths = 7;
 constexpr uint64_t message = 1 << 20;
 
 // What a message takes by each way, with noise: most messages a little more than the least, some far more.
@@ -43,7 +43,7 @@ int run(CopyChooser& chooser, Machine& machine, int messages, CopyPath best) {
   return steady_from;
 }
 
-TEST(CopyChooser, FindsTheBestWayUnderNoise) {
+TEST(CopyChooser, FindsTheBestPathUnderNoise) {
   int late = 0;
   int worse = 0;
   constexpr int worlds = 600;
@@ -52,7 +52,7 @@ TEST(CopyChooser, FindsTheBestWayUnderNoise) {
     for (uint64_t& cost : machine.cost) cost = 20'000 + machine.random() % 100'000;
     const auto best = static_cast<CopyPath>(std::min_element(machine.cost.begin(), machine.cost.end()) -
                                             machine.cost.begin());
-    CopyChooser chooser(static_cast<CopyPath>(seed % 3), all_ways);
+    CopyChooser chooser(static_cast<CopyPath>(seed % 3), all_paths);
     (void)run(chooser, machine, 6000, best);
     const uint64_t least = machine.cost[static_cast<size_t>(best)];
     const uint64_t chosen = machine.cost[static_cast<size_t>(chooser.best())];
@@ -71,7 +71,7 @@ TEST(CopyChooser, TrialsCostLessThanAPercent) {
     for (uint64_t& cost : machine.cost) cost = 20'000 + machine.random() % 400'000;
     const auto best = static_cast<CopyPath>(std::min_element(machine.cost.begin(), machine.cost.end()) -
                                             machine.cost.begin());
-    CopyChooser chooser(best, all_ways);
+    CopyChooser chooser(best, all_paths);
     constexpr int messages = 100'000;
     int64_t lost = 0;
     uint64_t least = 0;
@@ -98,7 +98,7 @@ TEST(CopyChooser, FollowsAChangeOfPlacement) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Machine machine(seed);
     machine.cost = {40'000, 70'000, 55'000};  // near: the ring
-    CopyChooser chooser(CopyPath::Ring, all_ways);
+    CopyChooser chooser(CopyPath::Ring, all_paths);
     (void)run(chooser, machine, 3000, CopyPath::Ring);
     ASSERT_EQ(chooser.best(), CopyPath::Ring) << "seed " << seed;
     machine.cost = {110'000, 80'000, 55'000};  // far: both sides
@@ -111,11 +111,11 @@ TEST(CopyChooser, FollowsAChangeOfPlacement) {
   EXPECT_LE(slow, 5);
 }
 
-TEST(CopyChooser, EqualWaysAreNotSwappedAllTheTime) {
+TEST(CopyChooser, EqualPathsAreNotSwappedAllTheTime) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     Machine machine(seed);
     machine.cost = {50'000, 50'000, 50'000};
-    CopyChooser chooser(CopyPath::Ring, all_ways);
+    CopyChooser chooser(CopyPath::Ring, all_paths);
     (void)run(chooser, machine, 50'000, CopyPath::Ring);
     EXPECT_LE(chooser.changes(), 10u) << "seed " << seed;
   }
@@ -128,7 +128,7 @@ TEST(CopyChooser, CopiesThatEndInPairsAreMeasuredTogether) {
     for (uint64_t seed = 1; seed <= 100; ++seed) {
       Machine machine(seed);
       machine.cost = {ring, 90'000, 47'000};
-      CopyChooser chooser(seed % 2 == 0 ? CopyPath::Ring : CopyPath::Both, all_ways);
+      CopyChooser chooser(seed % 2 == 0 ? CopyPath::Ring : CopyPath::Both, all_paths);
       bool second = false;
       for (int i = 0; i < 6000; ++i) {
         const CopyPath path = chooser.path();
@@ -149,7 +149,7 @@ TEST(CopyChooser, WhatWasSentAheadIsNotMeasured) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
     Machine machine(seed);
     machine.cost = {6'000, 7'000, 4'000};
-    CopyChooser chooser(CopyPath::Both, all_ways);
+    CopyChooser chooser(CopyPath::Both, all_paths);
     uint64_t ahead = 0;
     int wrong = 0;
     for (int i = 0; i < 20'000; ++i) {
@@ -166,7 +166,7 @@ TEST(CopyChooser, WhatWasSentAheadIsNotMeasured) {
 TEST(CopyChooser, AWayThatIsExcludedIsLeft) {
   Machine machine(1);
   machine.cost = {90'000, 60'000, 30'000};
-  CopyChooser chooser(CopyPath::Ring, all_ways);
+  CopyChooser chooser(CopyPath::Ring, all_paths);
   (void)run(chooser, machine, 2000, CopyPath::Both);
   ASSERT_EQ(chooser.best(), CopyPath::Both);
   chooser.exclude(CopyPath::Both);
@@ -177,7 +177,7 @@ TEST(CopyChooser, AWayThatIsExcludedIsLeft) {
   }
 }
 
-TEST(CopyChooser, OneWayIsNeverTriedAgainstItself) {
+TEST(CopyChooser, OnePathIsNeverTriedAgainstItself) {
   Machine machine(1);
   machine.cost = {90'000, 60'000, 30'000};
   CopyChooser chooser(CopyPath::Ring, 1);
@@ -189,7 +189,7 @@ TEST(CopyChooser, OneWayIsNeverTriedAgainstItself) {
 TEST(CopyChooser, ATrialThatNobodyFollowsEnds) {
   Machine machine(1);
   machine.cost = {50'000, 60'000, 30'000};
-  CopyChooser chooser(CopyPath::Ring, all_ways);
+  CopyChooser chooser(CopyPath::Ring, all_paths);
   for (int i = 0; i < 20'000; ++i) chooser.note(CopyPath::Ring, machine.take(CopyPath::Ring), message);
   EXPECT_EQ(chooser.best(), CopyPath::Ring);
   EXPECT_EQ(chooser.trial_messages(), 0u);
@@ -199,7 +199,7 @@ TEST(CopyChooser, ATrialThatNobodyFollowsEnds) {
 TEST(CopyChooser, ATrialOfWhichNothingIsMeasuredEnds) {
   Machine machine(1);
   machine.cost = {50'000, 60'000, 30'000};
-  CopyChooser chooser(CopyPath::Ring, all_ways);
+  CopyChooser chooser(CopyPath::Ring, all_paths);
   while (chooser.path() == CopyPath::Ring)
     chooser.note(CopyPath::Ring, machine.take(CopyPath::Ring), message);
   int passed = 0;

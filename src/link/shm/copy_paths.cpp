@@ -59,9 +59,9 @@ CopyChooser* CopyPaths::chooser_of(Peer& peer, uint64_t bytes) noexcept {
   if (copies == nullptr || bytes <= shared_copy_least) return nullptr;
   auto& chooser = copies->choosers[c];
   if (chooser == nullptr) {
-    uint32_t ways = bit(CopyPath::Ring) | bit(CopyPath::Receiver);
-    if (!copies->refused) ways |= bit(CopyPath::Both);
-    chooser.reset(new (std::nothrow) CopyChooser(presumed_path(*copies, bytes), ways));
+    uint32_t paths = bit(CopyPath::Ring) | bit(CopyPath::Receiver);
+    if (!copies->refused) paths |= bit(CopyPath::Both);
+    chooser.reset(new (std::nothrow) CopyChooser(presumed_path(*copies, bytes), paths));
   }
   return chooser.get();
 }
@@ -213,8 +213,8 @@ proto::CopyUse CopyPaths::use(const Peer* peer, uint64_t bytes) const noexcept {
                              : copies == nullptr ? none
                                                  : copies->counts[size_class];
   for (size_t i = 0; i < proto::copy_paths; ++i) {
-    use.ways[i].messages = counts.messages[i];
-    use.ways[i].bytes = counts.bytes[i];
+    use.paths[i].messages = counts.messages[i];
+    use.paths[i].bytes = counts.bytes[i];
   }
   if (peer == nullptr) return use;
   const CopyChooser* const chooser = copies != nullptr ? copies->choosers[size_class].get() : nullptr;
@@ -224,8 +224,8 @@ proto::CopyUse CopyPaths::use(const Peer* peer, uint64_t bytes) const noexcept {
   if (peer->memory.can_read() && !is_pinned_) use.path = chooser->best();
   const auto ns = [&](uint64_t ticks) { return rate_.ns(ticks); };
   for (size_t i = 0; i < proto::copy_paths; ++i)
-    use.ways[i].ns = static_cast<uint64_t>(static_cast<double>(ns(chooser->cost(static_cast<CopyPath>(i)))) *
-                                           static_cast<double>(bytes) / (1 << 20));
+    use.paths[i].ns = static_cast<uint64_t>(static_cast<double>(ns(chooser->cost(static_cast<CopyPath>(i)))) *
+                                            static_cast<double>(bytes) / (1 << 20));
   use.measured = chooser->messages();
   use.trial_messages = chooser->trial_messages();
   use.trials = chooser->trials();

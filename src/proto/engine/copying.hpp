@@ -41,7 +41,7 @@ class RendezvousCopy {
     std::array<wire::SourceSegment, iov_max> to{};
     uint32_t taken = 0;  // of the link
   };
-  struct CopyUnderWay {  // of a receive that both sides copy
+  struct CopyInProgress {  // of a receive that both sides copy
     uint64_t op = 0;
     bool begun = false;  // by us
   };
@@ -60,9 +60,9 @@ class RendezvousCopy {
 
   EngineCore& engine_;
   std::array<Assist, 8> assists_;
-  size_t assist_count_ = 0;                // each counts in EngineCore::busy_
-  std::array<CopyUnderWay, 16> copies_{};  // in order of their announcements
-  size_t copy_count_ = 0;                  // each counts in EngineCore::busy_
+  size_t assist_count_ = 0;                  // each counts in EngineCore::busy_
+  std::array<CopyInProgress, 16> copies_{};  // in order of their announcements
+  size_t copy_count_ = 0;                    // each counts in EngineCore::busy_
 };
 
 }  // namespace weft::proto

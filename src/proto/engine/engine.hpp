@@ -397,7 +397,7 @@ class Engine final : public EngineCore, public L::Events {
   typename L::PeerBase& cached_peer_base() const noexcept {
     return *static_cast<typename L::PeerBase*>(cached_destination_.peer);
   }
-  // A program that only sends small messages must hear when its peer asks for a pause. False: the slow way, which polls.
+  // A program that only sends small messages must hear when its peer asks for a pause. False: the slow path, which polls.
   bool may_go_on() noexcept {
     if constexpr (has_small_credit<L>) return true;
     else return ++calls_since_poll_ <= small_calls_without_poll_max;

@@ -187,7 +187,7 @@ struct SmallLink : PlainLink {
 static_assert(HasSmallFrames<SmallLink> && concepts_of<SmallLink>() == 1);
 static_assert(!has_small_credit<SmallLink>);
 
-TEST(LinkConcepts, SmallFramesGoTheShortWay) {
+TEST(LinkConcepts, SmallFramesTakeTheFastPath) {
   Pair<SmallLink> pair;
   pair.expect_carried(32);  // makes the peer
   EXPECT_EQ(pair.a.link().small, 0);

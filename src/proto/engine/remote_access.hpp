@@ -46,7 +46,7 @@ enum class CopyReason : uint8_t {
 
 // Messages of one size class that came, and what is known of the ways that they may go.
 struct CopyUse {
-  struct Way {
+  struct PathUse {
     uint64_t messages = 0;
     uint64_t bytes = 0;
     uint64_t ns =
@@ -55,7 +55,7 @@ struct CopyUse {
   uint64_t length_max = 0;         // of the class
   CopyPath path = CopyPath::Ring;  // of the next message, but for a trial
   CopyReason reason = CopyReason::Only;
-  std::array<Way, copy_paths> ways{};
+  std::array<PathUse, copy_paths> paths{};
   uint64_t measured = 0;        // messages
   uint64_t trial_messages = 0;  // that went by another way to measure it
   uint64_t trials = 0;

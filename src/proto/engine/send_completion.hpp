@@ -36,7 +36,7 @@ void Engine<L>::fill_small(PendingSend& record, TxContext& tx, const wire::Frame
   record.rendezvous = false;
 }
 
-// The short way of a small message. False: nothing has happened.
+// The fast path of a small message. False: nothing has happened.
 template <Link L>
 bool Engine<L>::send_small_tracked(TxContext& tx, PeerState& peer, const wire::FrameHead& head,
                                    const void* buffer, void* context) noexcept {

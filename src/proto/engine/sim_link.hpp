@@ -93,7 +93,7 @@ struct Net {
   unsigned unseen = 0;                                        // a small frame has to be told
   unsigned parting = 0;                                       // a frame is shown in parts
   unsigned unreadable = 0;                                    // remote read fails
-  unsigned short_ways = 0;                                    // a short frame is shown as such
+  unsigned fast_paths = 0;                                    // a short frame is shown as such
   size_t frames_max = 64;                                     // on one wire
   std::map<std::pair<int, int>, std::deque<Frame>> wires;     // (from, to)
   std::map<std::pair<int, uint64_t>, ExposedRegion> exposed;  // (owner, key)
@@ -254,7 +254,7 @@ class PlainLink : public LinkBase {
       const wire::FrameHead& head = frame.head;
       const wire::HeadWord word = wire::head_word(head.kind, head.flags, head.context);
       const std::byte* bytes = frame.payload.data();
-      if (head.length > short_bytes_max || !net_->chance(net_->short_ways)) return false;
+      if (head.length > short_bytes_max || !net_->chance(net_->fast_paths)) return false;
       const bool took =
           (word == Handler::short_head && handler.on_short_frame(peer, head.a, bytes, head.length)) ||
           (word == Handler::short_head_with_b &&

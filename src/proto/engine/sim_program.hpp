@@ -18,8 +18,8 @@ void World<L>::send(size_t who) {
   op->bytes = some_bytes(some_length());
   const fi_addr_t dest = destination(node, static_cast<size_t>(op->to), op->context);
   ssize_t status;
-  const uint64_t way = pick(4);
-  if (way == 0 && op->bytes.size() <= node.engine->limits().inject_bytes) {
+  const uint64_t call = pick(4);
+  if (call == 0 && op->bytes.size() <= node.engine->limits().inject_bytes) {
     op->memory = Pieces(op->bytes, 1);
     op->silent = true;
     Engine<L>& engine = *node.engine;
@@ -32,7 +32,7 @@ void World<L>::send(size_t who) {
       status = op->tagged ? engine.template inject<true>(node.tx, bytes, length, dest, op->tag)
                           : engine.template inject<false>(node.tx, bytes, length, dest, 0);
     op->memory.spoil();
-  } else if (way == 1) {
+  } else if (call == 1) {
     op->memory = Pieces(op->bytes, 1);
     status = op->tagged ? node.engine->template send<true>(node.tx, op->memory.base(), op->bytes.size(), dest,
                                                            op->tag, op.get())

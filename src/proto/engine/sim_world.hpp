@@ -120,7 +120,7 @@ class World final : public Watcher {
     net_.unseen = one_of({0U, 30U});
     net_.parting = one_of({0U, 40U});
     net_.unreadable = one_of({0U, 50U});
-    net_.short_ways = one_of({0U, 50U, 100U});
+    net_.fast_paths = one_of({0U, 50U, 100U});
     net_.frames_max = one_of<size_t>({1, 3, 20, 200});
     EngineLimits limits;
     limits.transmit_size = one_of<size_t>({2, 5, 64});

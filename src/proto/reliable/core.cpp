@@ -383,7 +383,7 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
   WEFT_ASSERT(by_id(c->who.id) == c && c->who.peer_id == packet.from);
   WEFT_ASSERT(!c->who.validated || !unvalidated(*c));
   c->life.heard(now);
-  c->in_flight_estimate = std::min(c->in_flight_estimate, c->out.under_way());
+  c->in_flight_estimate = std::min(c->in_flight_estimate, c->out.outstanding_bytes());
   if (unvalidated(*c)) c->who.credit += credit_factor * bytes.size();
   c->owed.on_stamp(packet.stamp, now);
   if ((packet.flags & has_ack) != 0) on_ack(*c, packet, now);

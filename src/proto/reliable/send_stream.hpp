@@ -162,7 +162,7 @@ class SendStream {
   // So many records from the front were sent `times` times when the peer's packet link had room, or are known to have arrived.
   size_t count_kept(unsigned times) const noexcept;
   // Packets on the way, as they count in Core::add_in_flight(), more or less.
-  size_t under_way() const noexcept { return in_flight_ + records_.size() * 384; }
+  size_t outstanding_bytes() const noexcept { return in_flight_ + records_.size() * 384; }
   bool is_little(size_t bytes, size_t packets) const noexcept {
     return records_.size() <= packets && end_ - acked_ <= bytes;
   }

@@ -64,7 +64,7 @@ class Adapter final : private ErrorTransition {
   // windows that fit. 0: unknown.
   size_t unreliable_room_bytes = 0;
   std::vector<Gid> names;       // of its own ports, as Arrival::source has them; set before the first packet
-  bool has_common_case = true;  // false: tests compare what the general way does (common_case.cpp)
+  bool has_common_case = true;  // false: tests compare what the general path does (common_case.cpp)
 
   // --- control ---
   Result<CompletionQueue*> create_cq(uint32_t capacity);

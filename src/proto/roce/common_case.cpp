@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // The common cases of an RC queue pair, each in one straight piece: a SEND or WRITE of one packet that is posted while
 // nothing waits; one that comes as it is expected; the acknowledgement of the oldest request; an acknowledgement that is
-// all that is owed. Each first looks whether it is one, and has changed nothing where it is not: then the general way
+// all that is owed. Each first looks whether it is one, and has changed nothing where it is not: then the general path
 // does the same (requester.cpp, responder.cpp, acknowledge.cpp, respond.cpp, where the clauses of IBTA are).
 #include <array>
 #include <cstring>

@@ -88,8 +88,8 @@ void on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noexcept {
   const RequesterState& r = qp.requester;
   WEFT_ASSERT(qp.is_reliable() && r.allowed != 0 && packets != 0);
   const size_t mtu = qp.attributes.mtu_bytes();
-  const auto under_way = static_cast<uint32_t>(psn_diff(r.next, r.oldest));
-  WEFT_ASSERT(packets <= under_way);
+  const auto in_flight = static_cast<uint32_t>(psn_diff(r.next, r.oldest));
+  WEFT_ASSERT(packets <= in_flight);
   congestion::Acknowledged what;
   what.now = now;
   what.bytes = packets * mtu;
@@ -100,9 +100,9 @@ void on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noexcept {
   what.shortest = qp.shortest_rtt.get();
   qp.arrived += packets;
   what.arrived = qp.arrived * mtu;
-  what.sent = what.arrived + (under_way - packets) * mtu;
+  what.sent = what.arrived + (in_flight - packets) * mtu;
   // As transmit_packet() and begin() have it.
-  what.limited = static_cast<int32_t>(under_way - r.apart) >= static_cast<int32_t>(window_of(qp)) ||
+  what.limited = static_cast<int32_t>(in_flight - r.apart) >= static_cast<int32_t>(window_of(qp)) ||
                  (r.open_reads >= 2 && r.responses >= window_of(qp));
   controller_of(qp).on_ack(what);
   take_window(qp);

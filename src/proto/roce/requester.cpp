@@ -202,8 +202,8 @@ bool Requester::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
 bool Requester::asks(const QueuePair& qp, const SendEntry& e, bool is_last, uint32_t psn,
                      uint32_t psns) noexcept {
   const RequesterState& r = qp.requester;
-  const auto under_way = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.apart);
-  if (under_way >= static_cast<int32_t>(window_of(qp)) || r.unasked + psns >= r.unasked_max ||
+  const auto in_flight = psn_diff(psn, r.oldest) + 1 - static_cast<int32_t>(r.apart);
+  if (in_flight >= static_cast<int32_t>(window_of(qp)) || r.unasked + psns >= r.unasked_max ||
       r.allowed != UINT32_MAX)
     return true;
   if (!is_last) return false;
@@ -333,14 +333,14 @@ Sent Requester::transmit_packet(QueuePair& qp, SendEntry& e, uint64_t now) noexc
   WEFT_ASSERT(e.started && r.packet < e.packets);
   // PSNs go for the first time in their order.
   WEFT_ASSERT(psn_diff(psn, r.next) <= 0);
-  const auto under_way = psn_diff(psn, r.oldest) - static_cast<int32_t>(r.apart);
-  if (qp.is_reliable() && under_way >= static_cast<int32_t>(window_of(qp))) return Sent::Idle;
+  const auto in_flight = psn_diff(psn, r.oldest) - static_cast<int32_t>(r.apart);
+  if (qp.is_reliable() && in_flight >= static_cast<int32_t>(window_of(qp))) return Sent::Idle;
   if (qp.has_window && awaits_window(qp, psn, now)) return Sent::Idle;
   uint32_t psns = 1;
   // What is sent again goes in packets, and so does all while the algorithm hears of each acknowledgement.
   if (psn == r.next && r.allowed == UINT32_MAX)
     psns = services_.aggregate_of(
-        qp, std::min(e.packets - r.packet, window_of(qp) - static_cast<uint32_t>(under_way)));
+        qp, std::min(e.packets - r.packet, window_of(qp) - static_cast<uint32_t>(in_flight)));
   const uint32_t newest = psn_add(psn, psns - 1);
   const bool first = r.packet == 0;
   const bool last = r.packet + psns == e.packets;

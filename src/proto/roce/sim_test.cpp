@@ -68,7 +68,7 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
 }
 
 // The shorter way through the common cases sends the same packets at the same times, and completes the same.
-TEST(RoceSim, CommonCasesAreAsTheGeneralWay) {
+TEST(RoceSim, CommonCasesSendTheSamePacketsAsTheGeneralPath) {
   const uint64_t count = number_from_environment("WEFT_SIM_SEEDS", seeds) / 4;
   for (uint64_t seed = 1; seed <= count; ++seed) {
     World common(seed);

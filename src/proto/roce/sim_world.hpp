@@ -182,7 +182,7 @@ struct Node final : PacketOutput, Events {
 
 class World {
  public:
-  // Without its common cases an adapter goes the general way for everything (common_case.cpp).
+  // Without its common cases an adapter goes the general path for everything (common_case.cpp).
   explicit World(uint64_t seed, bool has_common_case = true, congestion::Make algorithm = nullptr)
       : random(seed), rules(conditions(seed)) {
     key_engine().seed(seed);

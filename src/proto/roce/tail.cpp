@@ -28,8 +28,8 @@ namespace weft::proto::roce {
   r.has_probed = false;
   if (r.probes != 0) r.round_trip.on_loss();
   r.probes = 0;
-  const auto under_way = static_cast<uint32_t>(psn_diff(r.next, r.oldest));
-  if (psn_diff(r.probed, r.oldest) > 0 && under_way > 1 && r.open_reads == 0)
+  const auto in_flight = static_cast<uint32_t>(psn_diff(r.next, r.oldest));
+  if (psn_diff(r.probed, r.oldest) > 0 && in_flight > 1 && r.open_reads == 0)
     on_lost(qp, congestion::LossSign::Tail, now);
 }
 

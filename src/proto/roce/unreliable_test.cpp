@@ -48,7 +48,7 @@ struct Unreliable : Pair {
 
 constexpr uint32_t first = 0xfffffe;  // PSN of a pair
 
-TEST(RoceUnreliable, NoMoreIsUnderWayThanAWindow) {
+TEST(RoceUnreliable, NoMoreIsInFlightThanAWindow) {
   Unreliable p;
   p.write(1000);
   EXPECT_EQ(p.a.out.size(), window_least);

@@ -38,8 +38,8 @@ class Traffic {
     ibv_wc wc;
     while (ibv_poll_cq(pair_.receive_cq(), 1, &wc) == 1) on_received(wc);
     while (poll_send(wc)) on_sent(wc);
-    while (left_ > 0 && under_way_ < depth) post_one();
-    return left_ > 0 || under_way_ > 0 || !has_peer_ended_;
+    while (left_ > 0 && in_flight_ < depth) post_one();
+    return left_ > 0 || in_flight_ > 0 || !has_peer_ended_;
   }
   void compare(Session& s) {
     // What each side believes to have written is what the other one has.
@@ -66,7 +66,7 @@ class Traffic {
   uint32_t draw(uint32_t below) { return std::uniform_int_distribution<uint32_t>(0, below - 1)(random_); }
 
   bool poll_send(ibv_wc& wc) {
-    if (under_way_ == 0) return false;
+    if (in_flight_ == 0) return false;
     return ibv_poll_cq(pair_.send_cq(), 1, &wc) == 1;
   }
   void post_receive(uint64_t slot) {
@@ -94,7 +94,7 @@ class Traffic {
       op.kind = 0;
       pair_.send_immediate(local_.element(at, 1), the_end, slot);
       left_ = 0;
-      ++under_way_;
+      ++in_flight_;
       return;
     }
     op.length = draw(8) == 0 ? draw(12'000) + 1 : draw(600) + 1;
@@ -125,12 +125,12 @@ class Traffic {
       }
     }
     --left_;
-    ++under_way_;
+    ++in_flight_;
   }
 
   void on_sent(const ibv_wc& wc) {
     Pair::good(wc, done_++ % depth, "random");
-    --under_way_;
+    --in_flight_;
     const size_t at = wc.wr_id * local_bytes;
     const Operation& op = operations_[wc.wr_id];
     if (op.kind == 2)
@@ -156,7 +156,7 @@ class Traffic {
   std::mt19937 random_;
   std::array<Operation, depth> operations_;
   uint64_t next_ = 0, done_ = 0, added_ = 0;
-  uint32_t left_, under_way_ = 0, sends_ = 0, received_ = 0;
+  uint32_t left_, in_flight_ = 0, sends_ = 0, received_ = 0;
   bool has_peer_ended_ = false;
 };
 

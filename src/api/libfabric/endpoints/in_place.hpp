@@ -74,7 +74,7 @@ struct InPlaceOps {
     report.reason = static_cast<uint64_t>(use.reason);
     static_assert(proto::copy_paths == WEFT_SHM_COPY_PATHS);
     for (size_t i = 0; i < proto::copy_paths; ++i)
-      report.ways[i] = {use.ways[i].messages, use.ways[i].bytes, use.ways[i].ns};
+      report.ways[i] = {use.paths[i].messages, use.paths[i].bytes, use.paths[i].ns};
     report.measured = use.measured;
     report.trial_messages = use.trial_messages;
     report.trials = use.trials;
