@@ -63,7 +63,7 @@ TEST(SocketAddress, Nonsense) {
   EXPECT_FALSE(SocketAddress::from(&unix_family, sizeof(unix_family)));
 }
 
-TEST(SocketAddress, OneFormForOnePlace) {
+TEST(SocketAddress, OneFormForOneAddress) {
   sockaddr_in in{};
   in.sin_family = AF_INET;
   in.sin_port = htons(5);

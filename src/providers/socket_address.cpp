@@ -113,10 +113,10 @@ std::vector<std::byte> SocketAddresses::form(uint32_t format, const SocketAddres
   return bytes;
 }
 
-std::vector<Place> SocketAddresses::interface_places(uint32_t format, const char* setting,
-                                                     std::span<const std::byte> source,
-                                                     std::span<const std::byte> destination) {
-  return places_of<SocketAddresses>(format, family_of(format), setting, source, destination);
+std::vector<InterfaceDomain> SocketAddresses::domains_with_setting(uint32_t format, const char* setting,
+                                                                   std::span<const std::byte> source,
+                                                                   std::span<const std::byte> destination) {
+  return make_interface_domains<SocketAddresses>(format, family_of(format), setting, source, destination);
 }
 
 Result<std::vector<std::byte>> SocketAddresses::resolve(uint32_t format, const char* node,

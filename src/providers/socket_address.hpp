@@ -14,7 +14,7 @@
 
 #include "base/result.hpp"
 #include "os/socket_address.hpp"
-#include "providers/place.hpp"
+#include "providers/interface_domains.hpp"
 
 namespace weft::providers {
 
@@ -43,9 +43,9 @@ struct SocketAddresses {
   static std::optional<os::SocketAddress> parse(uint32_t format, const void* bytes) noexcept;
   static std::vector<std::byte> form(uint32_t format, const os::SocketAddress& address);
   // place.hpp; a provider that offers a domain for each interface calls it with the name of its setting.
-  static std::vector<Place> interface_places(uint32_t format, const char* setting,
-                                             std::span<const std::byte> source,
-                                             std::span<const std::byte> destination);
+  static std::vector<InterfaceDomain> domains_with_setting(uint32_t format, const char* setting,
+                                                           std::span<const std::byte> source,
+                                                           std::span<const std::byte> destination);
 };
 
 }  // namespace weft::providers

@@ -24,9 +24,9 @@ struct Tcp : SocketAddresses {
   static constexpr std::array<EndpointKind, 2> kinds = {
       {{FI_EP_RDM, FI_PROTO_UNSPEC, 1, FI_LOCAL_COMM | FI_REMOTE_COMM},
        {FI_EP_MSG, FI_PROTO_SOCK_TCP, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
-  static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
-                                   std::span<const std::byte> destination) {
-    return interface_places(format, "FI_TCP_IFACE", source, destination);
+  static std::vector<InterfaceDomain> interface_domains(uint32_t format, std::span<const std::byte> source,
+                                                        std::span<const std::byte> destination) {
+    return domains_with_setting(format, "FI_TCP_IFACE", source, destination);
   }
 };
 

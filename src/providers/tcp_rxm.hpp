@@ -27,9 +27,9 @@ struct TcpRxm : SocketAddresses {
   static constexpr size_t addrlen(uint32_t format) noexcept {
     return format == FI_ADDR_STR ? 0 : SocketAddresses::addrlen(format);
   }
-  static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
-                                   std::span<const std::byte> destination) {
-    return interface_places(format, "FI_TCP_IFACE", source, destination);
+  static std::vector<InterfaceDomain> interface_domains(uint32_t format, std::span<const std::byte> source,
+                                                        std::span<const std::byte> destination) {
+    return domains_with_setting(format, "FI_TCP_IFACE", source, destination);
   }
 };
 

@@ -39,9 +39,9 @@ struct Udp : SocketAddresses {
   static size_t datagram_bytes(uint32_t format) noexcept {
     return os::udp_interface_bytes(format == FI_SOCKADDR_IN6 ? AF_INET6 : AF_INET);
   }
-  static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
-                                   std::span<const std::byte> destination) {
-    return interface_places(format, "FI_UDP_IFACE", source, destination);
+  static std::vector<InterfaceDomain> interface_domains(uint32_t format, std::span<const std::byte> source,
+                                                        std::span<const std::byte> destination) {
+    return domains_with_setting(format, "FI_UDP_IFACE", source, destination);
   }
 };
 

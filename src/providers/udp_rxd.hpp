@@ -22,9 +22,9 @@ struct UdpRxd : SocketAddresses {
       FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
   static constexpr std::array<EndpointKind, 1> kinds = {
       {{FI_EP_RDM, FI_PROTO_RXD, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
-  static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
-                                   std::span<const std::byte> destination) {
-    return interface_places(format, "FI_UDP_IFACE", source, destination);
+  static std::vector<InterfaceDomain> interface_domains(uint32_t format, std::span<const std::byte> source,
+                                                        std::span<const std::byte> destination) {
+    return domains_with_setting(format, "FI_UDP_IFACE", source, destination);
   }
 };
 

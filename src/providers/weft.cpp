@@ -73,15 +73,16 @@ std::vector<std::byte> WeftAddresses::form(uint32_t, const os::SocketAddress& ad
   return text_of({address, {}});
 }
 
-std::vector<Place> Weft::places(uint32_t format, std::span<const std::byte> source,
-                                std::span<const std::byte> destination) {
+std::vector<InterfaceDomain> Weft::interface_domains(uint32_t format, std::span<const std::byte> source,
+                                                     std::span<const std::byte> destination) {
   const char* const named = settings::text("FI_TCP_IFACE");
-  const bool one_is_asked = named != nullptr && is_interface_place(named);
-  auto places = places_of<WeftAddresses>(format, AF_UNSPEC, "FI_TCP_IFACE", source, destination);
+  const bool one_is_asked = named != nullptr && is_listable_interface(named);
+  auto interface_domains =
+      make_interface_domains<WeftAddresses>(format, AF_UNSPEC, "FI_TCP_IFACE", source, destination);
   // Who named an interface is bound to that, whichever leads to the destination.
-  for (Place& place : places)
-    place.is_listed = one_is_asked && (destination.empty() ? place.is_listed : place.domain == named);
-  return places;
+  for (InterfaceDomain& entry : interface_domains)
+    entry.is_listed = one_is_asked && (destination.empty() ? entry.is_listed : entry.domain == named);
+  return interface_domains;
 }
 
 }  // namespace weft::providers

@@ -15,7 +15,7 @@
 #include "link/shm/link.hpp"
 #include "link/tcp/link.hpp"
 #include "providers/endpoint_kind.hpp"
-#include "providers/place.hpp"
+#include "providers/interface_domains.hpp"
 
 namespace weft::providers {
 
@@ -52,8 +52,8 @@ struct Weft : WeftAddresses {
         "(default: yes)"}}};
 
   // All interfaces are one domain, which has the provider's name, unless one is asked for: by a domain's name or by FI_TCP_IFACE.
-  static std::vector<Place> places(uint32_t format, std::span<const std::byte> source,
-                                   std::span<const std::byte> destination);
+  static std::vector<InterfaceDomain> interface_domains(uint32_t format, std::span<const std::byte> source,
+                                                        std::span<const std::byte> destination);
 };
 
 }  // namespace weft::providers

@@ -157,13 +157,13 @@ class Hostile {
     at.a = in_.ConsumeIntegral<uint64_t>();
     std::memset(at.payload.data(), 0, at.payload.size());
     if ((flags & payload_in_bulk) != 0) {
-      BulkPlace place{bulk_[channel] + length, bulk_[channel] % bulk_bytes};
+      BulkPosition place{bulk_[channel] + length, bulk_[channel] % bulk_bytes};
       if (in_.ConsumeIntegralInRange<int>(0, 3) == 0) place.end = in_.ConsumeIntegral<uint64_t>();
       if (in_.ConsumeIntegralInRange<int>(0, 3) == 0)
         place.offset = in_.ConsumeBool() ? bulk_bytes - length : in_.ConsumeIntegral<uint64_t>();
       if (place.offset < bulk_bytes && bulk_bytes - place.offset < length) place.offset = 0;
       bulk_[channel] = place.end;
-      std::memcpy(at.payload.data() + bulk_place_offset, &place, sizeof(place));
+      std::memcpy(at.payload.data() + bulk_position_offset, &place, sizeof(place));
       if (place.offset < bulk_bytes)
         fill(map_.as<std::byte>(header_bytes + channel * channel_bytes + channel_bulk_offset + place.offset),
              bulk_bytes - place.offset);

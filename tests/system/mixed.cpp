@@ -9,8 +9,8 @@ namespace weft::system_test {
 namespace {
 
 constexpr size_t processes_max = 8;
-constexpr size_t window = 8;           // receives posted for each peer, and sends under way to each
-constexpr size_t place_bytes = 65536;  // of each exposed region, for each peer
+constexpr size_t window = 8;                // receives posted for each peer, and sends under way to each
+constexpr size_t board_slot_bytes = 65536;  // of each exposed region, for each peer
 
 struct Board {
   struct Place {
@@ -57,7 +57,7 @@ class Process {
   int run() {
     Peer me(setup_.provider, FI_TAGGED | FI_RMA);
     if (!me.ok()) return 1;
-    std::vector<uint8_t> memory(place_bytes * setup_.processes);
+    std::vector<uint8_t> memory(board_slot_bytes * setup_.processes);
     const ClosesFirst closes_first(me);
     const auto region = me.expose(memory.data(), memory.size());
     mine().region_addr = region.addr;
@@ -188,15 +188,15 @@ class Process {
   // Writes into the partner's memory, then reads it back.
   bool remote_memory(Peer& me, size_t i, bool sending) {
     Partner& partner = partners_[i];
-    const uint64_t at = board_.place[i].region_addr + self_ * place_bytes;
+    const uint64_t at = board_.place[i].region_addr + self_ * board_slot_bytes;
     const uint64_t key = board_.place[i].region_key;
     if (partner.rma_stage != 0 && partner.rma.op.state == 0) return true;
-    const size_t size = 1 + partner.rma_seed % place_bytes;
+    const size_t size = 1 + partner.rma_seed % board_slot_bytes;
     ssize_t rc = 0;
     if (partner.rma_stage == 0) {
       if (!sending) return true;
       const uint64_t seed = mix(partner.rma_seed + self_ * 10 + i + 1);
-      const size_t bytes = 1 + seed % place_bytes;
+      const size_t bytes = 1 + seed % board_slot_bytes;
       partner.rma.bytes.resize(bytes);
       fill(partner.rma.bytes.data(), bytes, seed);
       partner.rma.op.state = 0;

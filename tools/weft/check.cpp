@@ -27,7 +27,7 @@
 #include "check_table.hpp"
 #include "cli.hpp"
 #include "failure.hpp"
-#include "place.hpp"
+#include "install_tree.hpp"
 #include "temporary.hpp"
 
 namespace fs = std::filesystem;

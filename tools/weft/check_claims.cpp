@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "failure.hpp"
-#include "place.hpp"
+#include "install_tree.hpp"
 
 namespace weft::tool::checking {
 

@@ -29,8 +29,8 @@
 #include "info_json.hpp"
 #include "info_settings.hpp"
 #include "info_system.hpp"
+#include "install_tree.hpp"
 #include "names.hpp"
-#include "place.hpp"
 #include "verbs_devices.hpp"
 
 namespace weft::tool {

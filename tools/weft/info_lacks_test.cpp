@@ -23,7 +23,7 @@
 #include "failure.hpp"
 #include "info_calls.hpp"
 #include "info_system.hpp"
-#include "place.hpp"
+#include "install_tree.hpp"
 #include "statistics_pages.hpp"
 
 namespace weft::tool {

@@ -27,8 +27,8 @@
 
 #include "cli.hpp"
 #include "failure.hpp"
+#include "install_tree.hpp"
 #include "mux_words.hpp"
-#include "place.hpp"
 #include "temporary.hpp"
 
 // What every plugin is linked with, the same words as in weft-provider.pc.

@@ -13,7 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "failure.hpp"
-#include "place.hpp"
+#include "install_tree.hpp"
 
 namespace weft::tool {
 

@@ -17,8 +17,8 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
+#include "install_tree.hpp"
 #include "line_transfer.hpp"
-#include "place.hpp"
 
 namespace fs = std::filesystem;
 

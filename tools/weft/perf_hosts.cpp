@@ -24,10 +24,10 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
+#include "install_tree.hpp"
 #include "perf_compare.hpp"
 #include "perf_lanes.hpp"
 #include "perf_options.hpp"
-#include "place.hpp"
 #include "runner.hpp"
 #include "worker.hpp"
 

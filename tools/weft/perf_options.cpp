@@ -19,10 +19,10 @@
 
 #include "cli.hpp"
 #include "failure.hpp"
+#include "install_tree.hpp"
 #include "leader.hpp"
 #include "names.hpp"
 #include "perf_compare.hpp"
-#include "place.hpp"
 #include "runner.hpp"
 #include "worker.hpp"
 

@@ -149,30 +149,30 @@ std::vector<Step> steps_of(const PerfOptions& options) {
   return steps;
 }
 
-size_t Histogram::place_of(uint64_t ns) {
+size_t Histogram::bucket_of(uint64_t ns) {
   if (ns < steps) return ns;
   const auto power =
       static_cast<unsigned>(std::bit_width(ns)) - 5;  // the four bits below the first say the step
-  return std::min<size_t>(steps * (power + 1) + (ns >> power) - steps, places_count - 1);
+  return std::min<size_t>(steps * (power + 1) + (ns >> power) - steps, buckets_count - 1);
 }
 
-uint64_t Histogram::begin_of(size_t place) {
-  if (place < steps) return place;
-  const size_t power = place / steps - 1;
-  return (place % steps + steps) << power;
+uint64_t Histogram::begin_of(size_t bucket) {
+  if (bucket < steps) return bucket;
+  const size_t power = bucket / steps - 1;
+  return (bucket % steps + steps) << power;
 }
 
 void Histogram::add(uint64_t ns, uint64_t times) {
-  if (places_.empty()) places_.resize(places_count);
-  places_[place_of(ns)] += times;
+  if (buckets_.empty()) buckets_.resize(buckets_count);
+  buckets_[bucket_of(ns)] += times;
   count_ += times;
   largest_ = std::max(largest_, ns);
 }
 
 void Histogram::add(const Histogram& other) {
-  if (other.places_.empty()) return;
-  places_.resize(places_count);
-  for (size_t i = 0; i < places_count; ++i) places_[i] += other.places_[i];
+  if (other.buckets_.empty()) return;
+  buckets_.resize(buckets_count);
+  for (size_t i = 0; i < buckets_count; ++i) buckets_[i] += other.buckets_[i];
   count_ += other.count_;
   largest_ = std::max(largest_, other.largest_);
 }
@@ -181,19 +181,19 @@ double Histogram::quantile(double share) const {
   if (count_ == 0) return 0;
   const double wanted = share * static_cast<double>(count_);
   uint64_t below = 0;
-  for (size_t place = 0; place < places_.size(); ++place) {
-    below += places_[place];
-    if (places_[place] != 0 && static_cast<double>(below) >= wanted)
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    below += buckets_[bucket];
+    if (buckets_[bucket] != 0 && static_cast<double>(below) >= wanted)
       return static_cast<double>(
-          std::min(place + 1 < places_count ? begin_of(place + 1) - 1 : largest_, largest_));
+          std::min(bucket + 1 < buckets_count ? begin_of(bucket + 1) - 1 : largest_, largest_));
   }
   return static_cast<double>(largest_);
 }
 
 std::vector<std::pair<uint64_t, uint64_t>> Histogram::steps_taken() const {
   std::vector<std::pair<uint64_t, uint64_t>> taken;
-  for (size_t place = 0; place < places_.size(); ++place) {
-    if (places_[place] != 0) taken.emplace_back(begin_of(place), places_[place]);
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (buckets_[bucket] != 0) taken.emplace_back(begin_of(bucket), buckets_[bucket]);
   }
   return taken;
 }
@@ -298,7 +298,7 @@ std::optional<Histogram> times_from(const nlohmann::json& v) {
   for (const auto& step : v.at("histogram")) {
     const uint64_t begin = step.at(0);
     const uint64_t count = step.at(1);
-    const bool has_most = left != 0 && Histogram::place_of(begin) == Histogram::place_of(most);
+    const bool has_most = left != 0 && Histogram::bucket_of(begin) == Histogram::bucket_of(most);
     if (has_most) times.add(most, left--);
     times.add(begin, count - (has_most ? 1 : 0));
   }

@@ -100,7 +100,7 @@ std::vector<Step> steps_of(const PerfOptions& options);
 class Histogram {
  public:
   static constexpr unsigned steps = 16;
-  static constexpr size_t places_count = 61 * steps;
+  static constexpr size_t buckets_count = 61 * steps;
 
   void add(uint64_t ns, uint64_t times = 1);
   void add(const Histogram& other);
@@ -111,11 +111,11 @@ class Histogram {
   // Lower end of each step that has something, and how much.
   std::vector<std::pair<uint64_t, uint64_t>> steps_taken() const;
 
-  static size_t place_of(uint64_t ns);
-  static uint64_t begin_of(size_t place);
+  static size_t bucket_of(uint64_t ns);
+  static uint64_t begin_of(size_t bucket);
 
  private:
-  std::vector<uint64_t> places_;  // empty before the first
+  std::vector<uint64_t> buckets_;  // empty before the first
   uint64_t count_ = 0, largest_ = 0;
 };
 inline constexpr std::array<std::pair<std::string_view, double>, 4> shown_quantiles = {

@@ -133,14 +133,15 @@ TEST(Figures, the_way_of_large_messages_in_one_line) {
 TEST(Times, AStepIsAtMostASixteenthOfItsValue) {
   size_t before = 0;
   for (uint64_t ns = 0; ns < 100'000; ++ns) {
-    const size_t place = Histogram::place_of(ns);
-    EXPECT_GE(place, before);
-    before = place;
-    EXPECT_LE(Histogram::begin_of(place), ns);
-    EXPECT_GT(Histogram::begin_of(place + 1), ns);
-    EXPECT_LE((Histogram::begin_of(place + 1) - Histogram::begin_of(place)) * 16, std::max<uint64_t>(ns, 16));
+    const size_t bucket = Histogram::bucket_of(ns);
+    EXPECT_GE(bucket, before);
+    before = bucket;
+    EXPECT_LE(Histogram::begin_of(bucket), ns);
+    EXPECT_GT(Histogram::begin_of(bucket + 1), ns);
+    EXPECT_LE((Histogram::begin_of(bucket + 1) - Histogram::begin_of(bucket)) * 16,
+              std::max<uint64_t>(ns, 16));
   }
-  EXPECT_LT(Histogram::place_of(~uint64_t{0}), Histogram::places_count);
+  EXPECT_LT(Histogram::bucket_of(~uint64_t{0}), Histogram::buckets_count);
 }
 
 TEST(Times, QuantilesAreThoseOfWhatWasAdded) {

@@ -19,7 +19,7 @@
 
 #include <fmt/format.h>
 
-#include "place.hpp"
+#include "install_tree.hpp"
 
 namespace fs = std::filesystem;
 

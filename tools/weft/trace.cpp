@@ -20,7 +20,7 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
-#include "place.hpp"
+#include "install_tree.hpp"
 #include "run.hpp"
 #include "temporary.hpp"
 #include "timeline.hpp"

@@ -17,7 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "failure.hpp"
-#include "place.hpp"
+#include "install_tree.hpp"
 
 // Macros of the header stand before these.
 #undef ibv_query_port

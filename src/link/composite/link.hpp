@@ -299,11 +299,11 @@ class Link : public proto::LinkBase,
 
   // While connect() asks one side; that may throw.
   struct Connecting {
-    Connecting(const Name*& place, const Name& name) noexcept : place_(place) { place = &name; }
+    Connecting(const Name*& slot, const Name& name) noexcept : slot_(slot) { slot = &name; }
     Connecting(const Connecting&) = delete;
     Connecting& operator=(const Connecting&) = delete;
-    ~Connecting() { place_ = nullptr; }
-    const Name*& place_;
+    ~Connecting() { slot_ = nullptr; }
+    const Name*& slot_;
   };
   struct ShortHeads {
     wire::HeadWord without_b = 0;

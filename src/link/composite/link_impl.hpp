@@ -187,9 +187,9 @@ typename Link<N, F, Names, Clock>::PeerBase* Link<N, F, Names, Clock>::appears(
   if (known != nullptr && !met) return known;
   // A second connection under one name is a peer of its own, which only answers: we called ourselves, or it has several network addresses.
   if (met) return make(name, path);
-  typename Table::Place place(peers_, Table::name_of(name));
+  typename Table::Reservation reservation(peers_, Table::name_of(name));
   PeerBase* peer = make(name, path);
-  place.take(*peer);
+  reservation.take(*peer);
   return peer;
 }
 

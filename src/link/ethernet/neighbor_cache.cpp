@@ -25,7 +25,7 @@ NeighborEntry* NeighborCache::find(const Host& host) noexcept {
 }
 
 // Hosts that are sent to give way to such hosts only, the oldest first; those for which packets wait to nobody.
-NeighborEntry* NeighborCache::place_for(const Host& host, bool is_ours) noexcept {
+NeighborEntry* NeighborCache::slot_for(const Host& host, bool is_ours) noexcept {
   NeighborEntry* best = nullptr;
   for (NeighborEntry& entry : std::span(set_of(host), ways)) {
     if (entry.state == State::Empty) {
@@ -51,7 +51,7 @@ void NeighborCache::open(NeighborEntry& entry, uint64_t now) noexcept {
 NeighborEntry* NeighborCache::use(const Host& host, uint64_t now) noexcept {
   NeighborEntry* entry = find(host);
   if (entry == nullptr) {
-    entry = place_for(host, true);
+    entry = slot_for(host, true);
     if (entry == nullptr) return nullptr;
     entry->state = State::Asking;
     open(*entry, now);
@@ -79,7 +79,7 @@ void NeighborCache::answered(const Host& host, const wire::Mac& mac, bool overri
 
 void NeighborCache::heard(const Host& host, const wire::Mac& mac, bool may_add, uint64_t now) noexcept {
   NeighborEntry* entry = find(host);
-  if (entry == nullptr && may_add) entry = place_for(host, false);
+  if (entry == nullptr && may_add) entry = slot_for(host, false);
   if (entry == nullptr || (entry->state == State::Known && entry->mac == mac)) return;
   entry->state = State::Known;
   entry->mac = mac;

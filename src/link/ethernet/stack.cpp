@@ -334,20 +334,20 @@ void Stack::give_back(size_t slot) noexcept {
   free_.push_back(static_cast<uint16_t>(slot));
 }
 
-void Stack::release(size_t place) noexcept {
-  const size_t slot = order_[place];
+void Stack::release(size_t index) noexcept {
+  const size_t slot = order_[index];
   if (NeighborEntry* const neighbor = neighbors_.find(slots_[slot].host); neighbor != nullptr) {
     --neighbor->waiting;
     neighbor->waiting_bytes -= static_cast<uint32_t>(slots_[slot].bytes);
   }
-  order_.erase(order_.begin() + static_cast<std::ptrdiff_t>(place));
+  order_.erase(order_.begin() + static_cast<std::ptrdiff_t>(index));
   give_back(slot);
 }
 
 size_t Stack::pop_own() noexcept {
-  const auto place = std::ranges::find_if(order_, [&](uint16_t slot) { return slots_[slot].is_own; });
-  const size_t slot = *place;
-  order_.erase(place);
+  const auto index = std::ranges::find_if(order_, [&](uint16_t slot) { return slots_[slot].is_own; });
+  const size_t slot = *index;
+  order_.erase(index);
   --own_count_;
   return slot;
 }

@@ -198,7 +198,7 @@ class Stack {
 
   wire::Bytes ready(size_t slot) noexcept;
   void give_back(size_t slot) noexcept;
-  void release(size_t place) noexcept;
+  void release(size_t index) noexcept;
   size_t pop_own() noexcept;
 
   os::SocketAddress own_;

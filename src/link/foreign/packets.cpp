@@ -100,35 +100,35 @@ Result<void> Packets::give_buffers() {
 // --- sending ---
 
 // The number of an address in the vector below; FI_ADDR_NOTAVAIL when it is not taken there. Of too many some other one is forgotten.
-fi_addr_t Packets::place_of(std::span<const std::byte> to) noexcept try {
-  if (std::ranges::equal(to, last_to_.bytes())) return last_place_;
+fi_addr_t Packets::fi_addr_of(std::span<const std::byte> to) noexcept try {
+  if (std::ranges::equal(to, last_to_.bytes())) return last_fi_addr_;
   const auto address = os::SocketAddress::from(to.data(), to.size());
   if (!address) return FI_ADDR_NOTAVAIL;
-  auto found = places_.find(*address);
-  if (found == places_.end()) {
-    if (places_.size() >= places_max) {
-      (void)fi_av_remove(av_, &places_.begin()->second, 1, 0);
-      places_.erase(places_.begin());
+  auto found = fi_addrs_.find(*address);
+  if (found == fi_addrs_.end()) {
+    if (fi_addrs_.size() >= addresses_max) {
+      (void)fi_av_remove(av_, &fi_addrs_.begin()->second, 1, 0);
+      fi_addrs_.erase(fi_addrs_.begin());
       last_to_ = {};  // which may have been that one
     }
-    found = places_.emplace(*address, FI_ADDR_NOTAVAIL).first;
+    found = fi_addrs_.emplace(*address, FI_ADDR_NOTAVAIL).first;
     if (fi_av_insert(av_, address->bytes().data(), 1, &found->second, 0, nullptr) != 1) {
-      places_.erase(found);
+      fi_addrs_.erase(found);
       return FI_ADDR_NOTAVAIL;
     }
   }
   last_to_ = *address;
-  last_place_ = found->second;
-  return last_place_;
+  last_fi_addr_ = found->second;
+  return last_fi_addr_;
 } catch (const std::bad_alloc&) {
   return FI_ADDR_NOTAVAIL;
 }
 
 // 0, -FI_EAGAIN, or an error: then the packet is lost.
-ssize_t Packets::hand_over(Buffer& buffer, size_t bytes, fi_addr_t place) noexcept {
-  if (bytes <= inject_bytes_) return fi_inject(ep_, buffer.bytes, bytes, place);
+ssize_t Packets::hand_over(Buffer& buffer, size_t bytes, fi_addr_t to_addr) noexcept {
+  if (bytes <= inject_bytes_) return fi_inject(ep_, buffer.bytes, bytes, to_addr);
   void* desc = region_ != nullptr ? fi_mr_desc(region_) : nullptr;
-  const ssize_t status = fi_send(ep_, buffer.bytes, bytes, desc, place, &buffer.context);
+  const ssize_t status = fi_send(ep_, buffer.bytes, bytes, desc, to_addr, &buffer.context);
   if (status == 0) std::erase(free_, &buffer);
   return status;
 }
@@ -137,8 +137,8 @@ bool Packets::send_segmented(std::span<const std::byte> to, const iovec* parts, 
                              size_t packet_bytes) noexcept {
   const size_t head = address_.size();
   if (packet_bytes == 0 || packet_bytes > datagram_bytes_ - head) return true;
-  const fi_addr_t place = place_of(to);
-  if (place == FI_ADDR_NOTAVAIL) return true;
+  const fi_addr_t to_addr = fi_addr_of(to);
+  if (to_addr == FI_ADDR_NOTAVAIL) return true;
   bool look = std::exchange(sent_since_poll_, true);
   size_t part = 0;
   size_t taken = 0;  // of that part
@@ -159,10 +159,10 @@ bool Packets::send_segmented(std::span<const std::byte> to, const iovec* parts, 
       taken = 0;
     }
     if (at == head) break;
-    ssize_t status = hand_over(buffer, at, place);
+    ssize_t status = hand_over(buffer, at, to_addr);
     if (status == -FI_EAGAIN) {
       collect();
-      status = hand_over(buffer, at, place);
+      status = hand_over(buffer, at, to_addr);
       if (status == -FI_EAGAIN) return !first;
     }
     look = look || !first;
@@ -227,7 +227,7 @@ void Packets::close() noexcept {
   free_.clear();
   buffers_.clear();
   memory_.reset();
-  places_.clear();
+  fi_addrs_.clear();
   last_to_ = {};
 }
 

@@ -44,7 +44,7 @@ class Packets {
   static constexpr size_t send_count = 128;
   static constexpr size_t segments_max = 32;
   static constexpr bool has_ip_addresses = true;
-  static constexpr size_t places_max = size_t{1} << 17;
+  static constexpr size_t addresses_max = size_t{1} << 17;
 
   Packets() = default;
   Packets(const Packets&) = delete;
@@ -119,8 +119,8 @@ class Packets {
   void post(Buffer& buffer) noexcept;
   void collect() noexcept;
   void drop(Buffer& buffer, int status) noexcept;
-  ssize_t hand_over(Buffer& buffer, size_t bytes, fi_addr_t place) noexcept;
-  fi_addr_t place_of(std::span<const std::byte> to) noexcept;
+  ssize_t hand_over(Buffer& buffer, size_t bytes, fi_addr_t to_addr) noexcept;
+  fi_addr_t fi_addr_of(std::span<const std::byte> to) noexcept;
 
   const Source* source_ = nullptr;
   Warning warn_;
@@ -141,9 +141,9 @@ class Packets {
   std::vector<Buffer*> shown_;     // those of this poll
   std::vector<Buffer*> unposted_;  // receives that the provider had no room for
   std::vector<Buffer*> free_;      // to send from
-  std::unordered_map<os::SocketAddress, fi_addr_t, os::SocketAddressHash> places_;
+  std::unordered_map<os::SocketAddress, fi_addr_t, os::SocketAddressHash> fi_addrs_;
   os::SocketAddress last_to_;  // whom the last packet went to, and his number
-  fi_addr_t last_place_ = FI_ADDR_NOTAVAIL;
+  fi_addr_t last_fi_addr_ = FI_ADDR_NOTAVAIL;
   bool sent_since_poll_ = false;
   bool can_sleep_ = false;
 };

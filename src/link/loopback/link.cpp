@@ -103,11 +103,11 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   }
   std::array<char, address_bytes> padded{};
   std::copy(key.begin(), key.end(), padded.begin());
-  proto::PeersByName<Peer>::Place place(peers_, key);
+  proto::PeersByName<Peer>::Reservation reservation(peers_, key);
   Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
   peer->name = key;
   peer->mailbox = std::move(mailbox);
-  place.take(*peer);
+  reservation.take(*peer);
   return peer;
 }
 
@@ -176,12 +176,12 @@ Peer* Link::peer_of(const Frame& frame) noexcept {
     Peer* peer = connect(std::as_bytes(std::span(padded)), error);
     if (peer != nullptr) return peer;
     // It said something and closed: its last frames still count, answers go nowhere.
-    proto::PeersByName<Peer>::Place place(peers_, frame.from);
+    proto::PeersByName<Peer>::Reservation reservation(peers_, frame.from);
     peer = events_->make_peer(std::as_bytes(std::span(padded)));
     peer->name = frame.from;
     peer->mailbox = std::make_shared<Mailbox>();
     peer->mailbox->open = false;
-    place.take(*peer);
+    reservation.take(*peer);
     return peer;
   } catch (const std::bad_alloc&) {
     return nullptr;

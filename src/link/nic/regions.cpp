@@ -11,34 +11,32 @@ Piece* Regions::add(const void* memory, size_t bytes, uint64_t address) {
   auto piece = std::make_unique<Piece>(Piece{begin, begin + bytes, address, 0});
   Piece* const added = piece.get();
   const auto at =
-      std::upper_bound(places_.begin(), places_.end(), begin,
-                       [](uintptr_t value, const Place& place) { return value < place.piece->begin; });
-  const auto index = static_cast<size_t>(at - places_.begin());
-  places_.insert(at, Place{std::move(piece), 0});
+      std::upper_bound(slots_.begin(), slots_.end(), begin,
+                       [](uintptr_t value, const Slot& slot) { return value < slot.piece->begin; });
+  const auto index = static_cast<size_t>(at - slots_.begin());
+  slots_.insert(at, Slot{std::move(piece), 0});
   update_ends(index);
   return added;
 }
 
 void Regions::remove(const Piece* piece) noexcept {
-  const auto at =
-      std::ranges::find_if(places_, [&](const Place& place) { return place.piece.get() == piece; });
-  if (at == places_.end()) return;
+  const auto at = std::ranges::find_if(slots_, [&](const Slot& slot) { return slot.piece.get() == piece; });
+  if (at == slots_.end()) return;
   if (last_ == piece) last_ = nullptr;
-  const auto index = static_cast<size_t>(at - places_.begin());
-  places_.erase(at);
+  const auto index = static_cast<size_t>(at - slots_.begin());
+  slots_.erase(at);
   update_ends(index);
 }
 
 void Regions::update_ends(size_t from) noexcept {
-  uintptr_t end = from == 0 ? 0 : places_[from - 1].end_max;
-  for (size_t i = from; i < places_.size(); ++i)
-    end = places_[i].end_max = std::max(end, places_[i].piece->end);
+  uintptr_t end = from == 0 ? 0 : slots_[from - 1].end_max;
+  for (size_t i = from; i < slots_.size(); ++i) end = slots_[i].end_max = std::max(end, slots_[i].piece->end);
 }
 
 Piece* Regions::search(uintptr_t begin, size_t bytes) noexcept {
-  auto at = std::upper_bound(places_.begin(), places_.end(), begin,
-                             [](uintptr_t value, const Place& place) { return value < place.piece->begin; });
-  while (at != places_.begin()) {
+  auto at = std::upper_bound(slots_.begin(), slots_.end(), begin,
+                             [](uintptr_t value, const Slot& slot) { return value < slot.piece->begin; });
+  while (at != slots_.begin()) {
     --at;
     if (at->end_max < begin + bytes) return nullptr;  // nobody from here on reaches so far
     if (holds(*at->piece, begin, bytes)) return last_ = at->piece.get();
@@ -47,7 +45,7 @@ Piece* Regions::search(uintptr_t begin, size_t bytes) noexcept {
 }
 
 void Regions::forget_frames() noexcept {
-  for (Place& place : places_) place.piece->in_frames = 0;
+  for (Slot& slot : slots_) slot.piece->in_frames = 0;
 }
 
 }  // namespace weft::link::nic

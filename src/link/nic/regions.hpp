@@ -31,11 +31,11 @@ class Regions {
   }
   // The card was reset: no frame is under way.
   void forget_frames() noexcept;
-  bool empty() const noexcept { return places_.empty(); }
-  size_t size() const noexcept { return places_.size(); }
+  bool empty() const noexcept { return slots_.empty(); }
+  size_t size() const noexcept { return slots_.size(); }
 
  private:
-  struct Place {
+  struct Slot {
     std::unique_ptr<Piece> piece;
     uintptr_t end_max = 0;  // of this place and all before it
   };
@@ -45,8 +45,8 @@ class Regions {
   Piece* search(uintptr_t begin, size_t bytes) noexcept;
   void update_ends(size_t from) noexcept;
 
-  std::vector<Place> places_;  // by begin
-  Piece* last_ = nullptr;      // that was found
+  std::vector<Slot> slots_;  // by begin
+  Piece* last_ = nullptr;    // that was found
 };
 
 }  // namespace weft::link::nic

@@ -237,13 +237,14 @@ class Reliable final : public proto::LinkBase,
   }
   // --- Upper ---
   proto::reliable::Connection* accept(std::span<const std::byte> address) noexcept override;
-  proto::reliable::Place known_as(std::span<const std::byte> address,
-                                  const proto::reliable::Place& source) const noexcept override {
+  proto::reliable::PacketAddress known_as(
+      std::span<const std::byte> address,
+      const proto::reliable::PacketAddress& source) const noexcept override {
     if constexpr (HasScopedAddresses<Names>) {
       if (const auto here = Names::in_scope_of(address, source.span()))
-        return proto::reliable::Place(here->bytes());
+        return proto::reliable::PacketAddress(here->bytes());
     }
-    return proto::reliable::Place(address);
+    return proto::reliable::PacketAddress(address);
   }
   size_t on_bytes(proto::reliable::Connection& connection,
                   std::span<const std::byte> bytes) noexcept override {
@@ -277,7 +278,7 @@ class Reliable final : public proto::LinkBase,
   }
 
   static constexpr unsigned warnings_max = 16;  // warnings of an endpoint
-  static std::string text_of(const proto::reliable::Place& place);
+  static std::string text_of(const proto::reliable::PacketAddress& place);
   [[gnu::noinline]] void warn_limited(std::string what) noexcept;
   [[gnu::noinline]] void warn_of_cut_off(const Peer& peer) noexcept;
   [[gnu::noinline]] void warn_of_death(const Peer& peer) noexcept;

@@ -206,7 +206,7 @@ void Reliable<P, Names>::show() noexcept {
 // --- what a person should know ---
 
 template <proto::PacketLink P, PacketNames Names>
-std::string Reliable<P, Names>::text_of(const proto::reliable::Place& place) {
+std::string Reliable<P, Names>::text_of(const proto::reliable::PacketAddress& place) {
   if (const auto address = Names::from(place.span())) return Names::text_of(*address);
   std::string text;
   for (const std::byte byte : place.span()) {

@@ -53,14 +53,14 @@ struct Copies {
   uint64_t asked_at = 0;  // ticks, the last of them
 };
 
-// A meeting's name as it is told to the sender: generation, grain, place. Never 0.
+// A meeting's name as it is told to the sender: generation, grain, index. Never 0.
 struct MeetingName {
   static constexpr uint32_t grain_unit = 4096;
   uint32_t generation = 0;
   uint32_t grain = 0;  // bytes
-  uint32_t place = 0;
+  uint32_t index = 0;
 
-  uint64_t word() const noexcept { return uint64_t{generation} << 32 | (grain / grain_unit) << 8 | place; }
+  uint64_t word() const noexcept { return uint64_t{generation} << 32 | (grain / grain_unit) << 8 | index; }
   static MeetingName of(uint64_t word) noexcept {
     return {static_cast<uint32_t>(word >> 32), static_cast<uint32_t>(word >> 8 & 0x7ffff) * grain_unit,
             static_cast<uint32_t>(word & 0xff)};

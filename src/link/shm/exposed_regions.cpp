@@ -12,7 +12,7 @@
 namespace weft::link::shm {
 namespace {
 
-size_t first_place(uint64_t key) noexcept {
+size_t home_slot(uint64_t key) noexcept {
   key *= 0x9e3779b97f4a7c15U;
   return (key ^ (key >> 32)) % region_entries;
 }
@@ -21,7 +21,7 @@ size_t first_place(uint64_t key) noexcept {
 template <class Table, class Wanted>
 auto probe(Table& table, uint64_t key, Wanted&& wanted) noexcept -> decltype(table.entries.data()) {
   for (size_t i = 0; i < region_probes; ++i) {
-    auto& entry = table.entries[(first_place(key) + i) % region_entries];
+    auto& entry = table.entries[(home_slot(key) + i) % region_entries];
     if (wanted(entry)) return &entry;
   }
   return nullptr;
@@ -112,7 +112,7 @@ int ExposedRegions::conceal(size_t index, std::array<AccessSlot, access_slots>& 
 // --- the initiator ---
 
 bool RegionWindow::find(uint64_t key, uint64_t address, uint64_t length, bool write,
-                        Place& out) const noexcept {
+                        Target& out) const noexcept {
   const RegionEntry* entry = probe(*table_.as<const RegionTable>(), key, [&](const RegionEntry& at) {
     return is_alive(at.state.load(std::memory_order_acquire)) &&
            at.key.load(std::memory_order_relaxed) == key;
@@ -134,7 +134,7 @@ bool RegionWindow::find(uint64_t key, uint64_t address, uint64_t length, bool wr
   return true;
 }
 
-bool RegionWindow::enter(const Place& place) noexcept {
+bool RegionWindow::enter(const Target& place) noexcept {
   const auto number = static_cast<uint64_t>(place.entry - table_.as<const RegionTable>()->entries.data()) + 1;
   WEFT_ASSERT(ours_ != nullptr && number != 0 && number <= region_entries);
   ours_->region.store(number, std::memory_order_seq_cst);

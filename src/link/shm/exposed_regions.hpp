@@ -74,7 +74,7 @@ class RegionWindow {
   RegionWindow(os::Mapping table, AccessSlot& ours) noexcept : table_(std::move(table)), ours_(&ours) {}
   explicit operator bool() const noexcept { return ours_ != nullptr; }
 
-  struct Place {
+  struct Target {
     const RegionEntry* entry = nullptr;
     uint64_t state = 0;
     uint64_t address = 0;  // in the peer's memory
@@ -84,9 +84,9 @@ class RegionWindow {
     return table_.as<const RegionTable>()->nonce.load(std::memory_order_acquire) == nonce;
   }
   // Where [address, address + length) of a region lies that allows it. False: not in the table, or not allowed, or not all of it.
-  bool find(uint64_t key, uint64_t address, uint64_t length, bool write, Place& out) const noexcept;
+  bool find(uint64_t key, uint64_t address, uint64_t length, bool write, Target& out) const noexcept;
   // From now on the region stays until leave(). False: it has been closed.
-  bool enter(const Place& place) noexcept;
+  bool enter(const Target& place) noexcept;
   void leave() noexcept { ours_->region.store(0, std::memory_order_release); }
   // The word is somebody else's from now on.
   void give_back() noexcept;

@@ -28,20 +28,20 @@ class ExposedRegionsTest : public testing::Test {
   }
   static proto::ExposedRegion region(uint64_t key) { return {key, 1000, 100, 0x7000, true, true}; }
   bool found(RegionWindow& by, uint64_t key, uint64_t address, uint64_t length, bool write = true) {
-    return by.find(key, address, length, write, place_);
+    return by.find(key, address, length, write, found_);
   }
 
   ExposedRegions target_{77};
   std::unique_ptr<std::array<AccessSlot, access_slots>> users_;
   os::Fd ours_ = std::move(*os::create_memory("test", 1));
-  RegionWindow::Place place_;
+  RegionWindow::Target found_;
 };
 
 TEST_F(ExposedRegionsTest, TellsWhereAPartLies) {
   ASSERT_TRUE(target_.expose(region(5)));
   auto by = window();
   ASSERT_TRUE(found(by, 5, 1010, 90));
-  EXPECT_EQ(place_.address, 0x700aU);
+  EXPECT_EQ(found_.address, 0x700aU);
   EXPECT_TRUE(found(by, 5, 1100, 0));
   for (const auto& [address, length] : std::initializer_list<std::pair<uint64_t, uint64_t>>{
            {999, 1}, {1000, 101}, {1100, 1}, {1010, UINT64_MAX}, {UINT64_MAX, 2}, {0, 1}})
@@ -62,14 +62,14 @@ TEST_F(ExposedRegionsTest, WhatIsConcealedIsNotFoundNorEntered) {
   ASSERT_TRUE(target_.expose(region(5)));
   auto by = window();
   ASSERT_TRUE(found(by, 5, 1000, 1));
-  const auto before = place_;
+  const auto before = found_;
   EXPECT_EQ(target_.conceal(5, *users_), 0);
   EXPECT_FALSE(found(by, 5, 1000, 1));
   EXPECT_FALSE(by.enter(before));
   ASSERT_TRUE(target_.expose(region(5)));  // in the same entry
   EXPECT_FALSE(by.enter(before));
   ASSERT_TRUE(found(by, 5, 1000, 1));
-  EXPECT_TRUE(by.enter(place_));
+  EXPECT_TRUE(by.enter(found_));
   by.leave();
   EXPECT_EQ(target_.conceal(77, *users_), 0);
 }
@@ -103,7 +103,7 @@ TEST_F(ExposedRegionsTest, OthersCannotWriteTheTable) {
 TEST_F(ExposedRegionsTest, AConcealWaitsBoundedForWhoIsAtIt) {
   ASSERT_TRUE(target_.expose(region(5)));
   auto by = window();
-  ASSERT_TRUE(found(by, 5, 1000, 1) && by.enter(place_));
+  ASSERT_TRUE(found(by, 5, 1000, 1) && by.enter(found_));
   EXPECT_EQ(target_.conceal(5, *users_), -EBUSY);
   EXPECT_FALSE(found(by, 5, 1000, 1));
   EXPECT_EQ(target_.conceal(5, *users_), -EBUSY);  // and again
@@ -119,7 +119,7 @@ TEST_F(ExposedRegionsTest, AConcealWaitsBoundedForWhoIsAtIt) {
 TEST_F(ExposedRegionsTest, WhoWasKilledHoldsNothing) {
   ASSERT_TRUE(target_.expose(region(5)));
   auto by = window();
-  ASSERT_TRUE(found(by, 5, 1000, 1) && by.enter(place_));
+  ASSERT_TRUE(found(by, 5, 1000, 1) && by.enter(found_));
   const pid_t dead = ::fork();
   if (dead == 0) ::_exit(0);
   siginfo_t info;
@@ -141,7 +141,7 @@ TEST_F(ExposedRegionsTest, NobodyIsAtItAfterwards) {
   std::atomic<int> round{0};
   std::atomic<uint64_t> writes{0};
   std::thread initiator([&] {
-    RegionWindow::Place place;
+    RegionWindow::Target place;
     for (int seen = 0; (seen = round.load()) < rounds;) {
       if (!by.find(static_cast<uint64_t>(seen), 1000, 1, true, place) || !by.enter(place)) continue;
       memory.store(1, std::memory_order_relaxed);

@@ -428,12 +428,12 @@ void Handshakes::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int
     host_.make_room();
     std::span<const std::byte> known_as = std::as_bytes(std::span(note.address));
     if (note.alias_length != 0) known_as = std::span(note.alias).first(note.alias_length);
-    PeerTable::Place place(peers_, key);
+    PeerTable::Reservation reservation(peers_, key);
     known = host_.make_peer(known_as);
     if (known == nullptr) return;  // the owner makes nothing of that name
     known->address = note.address;
     known->handshake.met_at_ns = os::monotonic_ns();
-    place.take(*known);
+    reservation.take(*known);
   }
   Peer& peer = *known;
   const uint64_t short_before_ns = peer.shortage.at_ns;

@@ -54,17 +54,17 @@ inline constexpr uint8_t payload_in_bulk = 0x80;  // in flags: the payload is no
 struct alignas(64) Slot {
   std::atomic<SlotHeader> header;
   uint64_t a;
-  std::array<std::byte, 48> payload;  // [b] and inline bytes, or [b] and BulkPlace at bulk_place_offset
+  std::array<std::byte, 48> payload;  // [b] and inline bytes, or [b] and BulkPosition at bulk_position_offset
 };
 static_assert(sizeof(Slot) == 64);
 
 // Where a payload lies that is not in the slot. Positions count bytes since the channel was made.
-struct BulkPlace {
+struct BulkPosition {
   uint64_t end;     // position after the payload: everything before it is free once this frame is consumed
   uint64_t offset;  // of the payload in the bulk ring
 };
-inline constexpr size_t bulk_place_offset = 8;  // in Slot::payload, after b
-inline constexpr size_t inline_max = 48;        // without b
+inline constexpr size_t bulk_position_offset = 8;  // in Slot::payload, after b
+inline constexpr size_t inline_max = 48;           // without b
 inline constexpr size_t inline_max_with_b = 40;
 
 // A message that both sides copy at once (meeting.hpp). The receiver of the message opens it; both take pieces, by compare-and-swap.

@@ -150,7 +150,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   std::array<char, address_bytes> padded{};
   std::copy(key.begin(), key.end(), padded.begin());
   make_room();
-  PeerTable::Place place(peers_, key);
+  PeerTable::Reservation reservation(peers_, key);
   Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
   peer->address = padded;
   peer->handshake.met_at_ns = os::monotonic_ns();
@@ -160,7 +160,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
     events_->peer_lost(*peer, core::ProviderError::NoChannel);
     return nullptr;
   }
-  place.take(*peer);
+  reservation.take(*peer);
   handshakes_.find_by_process(*peer);
   handshakes_.send_hello(*peer);
   return peer;

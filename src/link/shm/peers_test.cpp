@@ -336,7 +336,7 @@ TEST(ShmLink, AMalformedSlotCutsThePeerOff) {
   struct Case {
     uint32_t length;
     uint8_t flags;
-    BulkPlace place;
+    BulkPosition place;
   };
   const Case cases[] = {{49, 0, {}},
                         {41, wire::has_b, {}},
@@ -353,7 +353,7 @@ TEST(ShmLink, AMalformedSlotCutsThePeerOff) {
     ASSERT_TRUE(a.send(*to_b, 1, pattern(1, 8)));
     ASSERT_TRUE(b.poll_for_frames(1));
     Slot& slot = *to_b->out.next_slot();
-    std::memcpy(slot.payload.data() + bulk_place_offset, &bad.place, sizeof(bad.place));
+    std::memcpy(slot.payload.data() + bulk_position_offset, &bad.place, sizeof(bad.place));
     slot.header.store(sequence_of(to_b->out.next()) | uint64_t{1} << 8 | uint64_t{bad.flags} << 16 |
                       uint64_t{bad.length} << 32);
     to_b->out.control()->slots_consumed.store(~uint64_t{0} / 3);

@@ -46,7 +46,7 @@ bool RemoteRegions::open(RegionHeader& remote, uint64_t pid_namespace, uint64_t 
 bool RemoteRegions::access(const PeerMemory& memory, bool write, const iovec* local, size_t local_count,
                            const wire::RmaTarget* targets, size_t target_count, size_t bytes,
                            bool& is_forbidden) noexcept {
-  std::array<RegionWindow::Place, proto::access_pieces_max> places;
+  std::array<RegionWindow::Target, proto::access_pieces_max> places;
   if (target_count > places.size() || local_count > proto::access_pieces_max) return false;
   for (size_t i = 0; i < target_count; ++i)
     if (!window_.find(targets[i].key, targets[i].address, targets[i].length, write, places[i])) return false;
@@ -55,7 +55,7 @@ bool RemoteRegions::access(const PeerMemory& memory, bool write, const iovec* lo
   uint64_t at = 0;  // in that target
   while (target < target_count) {
     // What one stay in a region takes: neighbours in the list that lie in the same one go by one call of the kernel.
-    const RegionWindow::Place& place = places[target];
+    const RegionWindow::Target& place = places[target];
     std::array<iovec, proto::access_pieces_max> there;
     size_t used = 0;
     size_t piece = 0;
@@ -79,7 +79,7 @@ bool RemoteRegions::access(const PeerMemory& memory, bool write, const iovec* lo
 }
 
 // `bytes` from `offset` of the local memory on, within one region.
-bool RemoteRegions::access_piece(const PeerMemory& memory, bool write, const RegionWindow::Place& place,
+bool RemoteRegions::access_piece(const PeerMemory& memory, bool write, const RegionWindow::Target& place,
                                  const iovec* local, size_t local_count, size_t offset, const iovec* remote,
                                  size_t remote_count, size_t bytes, bool& is_forbidden) noexcept {
   std::array<iovec, proto::access_pieces_max> here;

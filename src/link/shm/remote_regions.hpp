@@ -32,7 +32,7 @@ class RemoteRegions {
               const wire::RmaTarget* targets, size_t target_count, size_t bytes, bool& is_forbidden) noexcept;
 
  private:
-  bool access_piece(const PeerMemory& memory, bool write, const RegionWindow::Place& place,
+  bool access_piece(const PeerMemory& memory, bool write, const RegionWindow::Target& place,
                     const iovec* local, size_t local_count, size_t offset, const iovec* remote,
                     size_t remote_count, size_t bytes, bool& is_forbidden) noexcept;
 

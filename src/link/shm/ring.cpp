@@ -118,7 +118,7 @@ std::byte* SendRing::reserve(size_t bytes, const ReceiveRing& answers, uint64_t&
   const bool may_restart = bulk_next_ % bulk_bytes >= payload_bytes_max;
   const uint64_t look = bulk_look_;
   if (!may_restart) bulk_look_ = UINT64_MAX;
-  BulkPlace place{};
+  BulkPosition place{};
   std::byte* const at = reserve_bulk(bytes, answers, place);
   if (!may_restart) bulk_look_ = look;
   if (at == nullptr) return nullptr;
@@ -139,12 +139,12 @@ void SendRing::end_reservation() noexcept {
 }
 
 bool SendRing::put_reserved(const wire::FrameHead& head, uint64_t start) noexcept {
-  const BulkPlace place{start + room_of(head.length), start % bulk_bytes};
+  const BulkPosition place{start + room_of(head.length), start % bulk_bytes};
   WEFT_ASSERT(has_slot() && place.end >= bulk_next_);
   Slot& slot = *at_;
   slot.a = head.a;
   std::memcpy(slot.payload.data(), &head.b, sizeof(head.b));
-  std::memcpy(slot.payload.data() + bulk_place_offset, &place, sizeof(place));
+  std::memcpy(slot.payload.data() + bulk_position_offset, &place, sizeof(place));
   bulk_next_ = place.end;
   bulk_sent_ += head.length;
   return publish(slot, header_of(head, payload_in_bulk));

@@ -121,7 +121,7 @@ class ReceiveRing {
       }
       if ((head.flags & payload_in_bulk) != 0) {
         head.flags &= static_cast<uint8_t>(~payload_in_bulk);
-        BulkPlace place;
+        BulkPosition place;
         std::memcpy(&place, payload, sizeof(place));
         if (!bulk_is_sound(place, head.length)) [[unlikely]]
           return taken + reject("a frame's payload lies outside of the bulk ring");
@@ -174,7 +174,7 @@ class ReceiveRing {
   static uint32_t header_start(uint64_t position, wire::HeadWord head) noexcept {
     return uint32_t{sequence_of(position)} | head << 8;
   }
-  bool bulk_is_sound(const BulkPlace& place, size_t bytes) const noexcept {
+  bool bulk_is_sound(const BulkPosition& place, size_t bytes) const noexcept {
     return bytes <= payload_bytes_max && place.offset <= bulk_bytes - bytes &&
            place.end - bulk_ <= bulk_bytes;
   }
@@ -323,7 +323,7 @@ class SendRing {
   }
   [[gnu::noinline]] bool refresh() noexcept;
   static constexpr size_t room_of(size_t bytes) noexcept { return (bytes + 63) & ~size_t{63}; }
-  std::byte* reserve_bulk(size_t bytes, const ReceiveRing& answers, BulkPlace& place) noexcept;
+  std::byte* reserve_bulk(size_t bytes, const ReceiveRing& answers, BulkPosition& place) noexcept;
   [[gnu::noinline]] uint64_t restart_bulk(uint64_t start, size_t room, uint64_t answers) noexcept;
   [[gnu::noinline]] void ready_bulk(size_t end) noexcept;
   // The position before which the receiver has consumed everything. What a restart has left out was never used.
@@ -364,7 +364,7 @@ class SendRing {
 };
 
 inline std::byte* SendRing::reserve_bulk(size_t bytes, const ReceiveRing& answers,
-                                         BulkPlace& place) noexcept {
+                                         BulkPosition& place) noexcept {
   const size_t room = room_of(bytes);
   uint64_t start = bulk_next_;
   WEFT_ASSERT(room <= bulk_bytes);
@@ -396,7 +396,7 @@ inline std::byte* SendRing::reserve_bulk(size_t bytes, const ReceiveRing& answer
   const bool fits = head.length <= (with_b ? inline_max_with_b : inline_max);
   Slot& slot = *at_;
   std::byte* to = slot.payload.data() + (with_b ? sizeof(head.b) : 0);
-  BulkPlace place{};
+  BulkPosition place{};
   if (!fits) {
     to = is_reserved_ ? nullptr : reserve_bulk(head.length, answers, place);
     if (to == nullptr) return Put::Refused;
@@ -414,7 +414,7 @@ inline std::byte* SendRing::reserve_bulk(size_t bytes, const ReceiveRing& answer
     left -= bytes;
   }
   if (!fits) {
-    std::memcpy(slot.payload.data() + bulk_place_offset, &place, sizeof(place));
+    std::memcpy(slot.payload.data() + bulk_position_offset, &place, sizeof(place));
     bulk_next_ = place.end;
     bulk_sent_ += head.length;
     is_touched_ = true;

@@ -121,8 +121,8 @@ TEST_F(ShmRing, WhatMakesNoSenseIsRejected) {
   out.next_slot()->header.store(sequence_of(1) | uint64_t{1} << 8 | uint64_t{49} << 32);
   EXPECT_EQ(take(), 1);
   EXPECT_STREQ(rejected, "a frame is longer than its slot");
-  const BulkPlace place{64, bulk_bytes - 99};
-  std::memcpy(out.next_slot()->payload.data() + bulk_place_offset, &place, sizeof(place));
+  const BulkPosition place{64, bulk_bytes - 99};
+  std::memcpy(out.next_slot()->payload.data() + bulk_position_offset, &place, sizeof(place));
   out.next_slot()->header.store(sequence_of(1) | uint64_t{1} << 8 | uint64_t{payload_in_bulk} << 16 |
                                 uint64_t{100} << 32);
   EXPECT_EQ(take(), 0);

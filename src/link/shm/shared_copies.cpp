@@ -114,14 +114,14 @@ uint64_t SharedCopies::open(Peer& peer, uint64_t bytes) noexcept {
                                                 [](const auto& meeting) { return meeting.name != 0; });
   const MeetingCut cut{bytes, crowded ? crowded_grain_of(bytes) : grain_of(bytes)};
   if (!peer.in.is_open() || !cut.is_sound()) return 0;
-  for (uint32_t place = 0; place < meeting_count; ++place) {
-    Copies::Meeting& meeting = copies->meetings[place];
+  for (uint32_t index = 0; index < meeting_count; ++index) {
+    Copies::Meeting& meeting = copies->meetings[index];
     if (meeting.name != 0) continue;
     if (meeting.kept && meeting.front.sender() == MeetingFront::Sender::Busy) continue;
     if (++generation_ == 0) ++generation_;
     meeting = {};
-    meeting.front = MeetingFront(peer.in.control()->meetings[place], generation_, cut);
-    meeting.name = MeetingName{generation_, cut.grain, place}.word();
+    meeting.front = MeetingFront(peer.in.control()->meetings[index], generation_, cut);
+    meeting.name = MeetingName{generation_, cut.grain, index}.word();
     meeting.crowded = crowded;
     return meeting.name;
   }
@@ -129,9 +129,9 @@ uint64_t SharedCopies::open(Peer& peer, uint64_t bytes) noexcept {
 }
 
 Copies::Meeting* SharedCopies::find(Peer& peer, uint64_t name) noexcept {
-  const uint32_t place = MeetingName::of(name).place;
-  if (name == 0 || peer.copies == nullptr || place >= meeting_count) return nullptr;
-  Copies::Meeting& meeting = peer.copies->meetings[place];
+  const uint32_t index = MeetingName::of(name).index;
+  if (name == 0 || peer.copies == nullptr || index >= meeting_count) return nullptr;
+  Copies::Meeting& meeting = peer.copies->meetings[index];
   return meeting.name == name ? &meeting : nullptr;
 }
 
@@ -230,10 +230,10 @@ proto::Assistance SharedCopies::assist(Peer& peer, uint64_t name, uint64_t bytes
   using enum proto::Assistance;
   const MeetingName meeting = MeetingName::of(name);
   const MeetingCut cut{bytes, meeting.grain};
-  if (meeting.place >= meeting_count || !cut.is_sound() || !peer.out.is_open()) return Ended;
+  if (meeting.index >= meeting_count || !cut.is_sound() || !peer.out.is_open()) return Ended;
   if (!peer.memory.can_write()) return Ended;
   if (!paths_.may_assist()) return Ended;
-  MeetingBack back(peer.out.control()->meetings[meeting.place], meeting.generation, cut, taken);
+  MeetingBack back(peer.out.control()->meetings[meeting.index], meeting.generation, cut, taken);
   for (uint64_t written = 0; !back.asked();) {  // who has asked takes no more, and leaves nothing
     if (written >= assist_bytes_max) {
       taken = back.taken();

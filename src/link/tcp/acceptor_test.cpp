@@ -83,7 +83,7 @@ TEST_F(Acceptors, TheOldestGoesWhenItHasHadItsTime) {
   EXPECT_EQ(acceptor.accept(110 * ms), nullptr);
 }
 
-TEST_F(Acceptors, TheOldestGivesItsPlace) {
+TEST_F(Acceptors, TheOldestIsReplaced) {
   for (int i = 0; i < 4; ++i) call();
   PendingConnection* first = acceptor.accept(ms);
   ASSERT_NE(first, nullptr);

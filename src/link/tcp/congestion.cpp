@@ -32,7 +32,7 @@ void use(int socket, std::string_view name) noexcept {
   (void)::setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
 }
 
-bool same_place(os::SocketAddress a, os::SocketAddress b) noexcept {
+bool is_within_host(os::SocketAddress a, os::SocketAddress b) noexcept {
   a.set_port(0);
   b.set_port(0);
   return a == b || (a.is_loopback() && b.is_loopback());
@@ -41,13 +41,13 @@ bool same_place(os::SocketAddress a, os::SocketAddress b) noexcept {
 }  // namespace
 
 void choose_congestion_control(int socket, const os::SocketAddress& to) noexcept {
-  if (same_place(to, to.is_loopback() ? to : os::source_toward(to))) use(socket, within_host);
+  if (is_within_host(to, to.is_loopback() ? to : os::source_toward(to))) use(socket, within_host);
 }
 
 void prepare_congestion_control(int listener) noexcept { use(listener, within_host); }
 
 void revise_congestion_control(int accepted) noexcept {
-  if (same_place(os::local_address(accepted), os::remote_address(accepted))) return;
+  if (is_within_host(os::local_address(accepted), os::remote_address(accepted))) return;
   if (algorithm_of(accepted).text() != within_host) return;  // the route's
   const os::Fd fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fresh) return;

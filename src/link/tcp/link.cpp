@@ -47,7 +47,7 @@ bool is_lower(os::SocketAddress a, os::SocketAddress b) noexcept {
   return std::ranges::lexicographical_compare(a.bytes(), b.bytes());
 }
 
-bool same_place(os::SocketAddress a, os::SocketAddress b) noexcept {
+bool is_same_address(os::SocketAddress a, os::SocketAddress b) noexcept {
   a.set_scope(0);
   b.set_scope(0);
   return a == b;
@@ -190,7 +190,7 @@ std::optional<os::SocketAddress> Link::read_name(std::span<const std::byte> name
 
 bool Link::is_name_of(std::span<const std::byte> name, std::span<const std::byte> address) const noexcept {
   const auto named = parse(name), meant = parse(address);
-  return named && meant && same_place(*named, *meant) &&
+  return named && meant && is_same_address(*named, *meant) &&
          os::on_this_host(*named, from_) == os::on_this_host(*meant, from_);
 }
 
@@ -415,7 +415,7 @@ void Link::admit(PendingConnection& pending) noexcept try {
   if (handshake.address.is_link_local() && os::same_host(handshake.address, caller))
     handshake.address.set_scope(caller.scope());
   else handshake.address = os::on_this_host(handshake.address, caller);
-  const bool by_name = same_place(handshake.target, own_);
+  const bool by_name = is_same_address(handshake.target, own_);
   Peer* known = find(handshake.address);
   if (handshake.incarnation == incarnation_)
     return welcome(pending, nullptr, handshake, false);  // we have connected to ourselves

@@ -40,7 +40,7 @@ struct SessionTables : testing::Test {
   SessionTable<Some, Time> table;
 };
 
-TEST_F(SessionTables, TheColdestGivesItsPlace) {
+TEST_F(SessionTables, TheColdestIsReplaced) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(table.promote(sessions[i]), nullptr);
   EXPECT_EQ(table.promote(sessions[4]), nullptr);
   EXPECT_FALSE(sessions[4].hot) << "all are busy";

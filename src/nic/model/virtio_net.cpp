@@ -271,11 +271,11 @@ size_t VirtioNet::Buffer::bytes(bool writable) const noexcept {
   return sum;
 }
 
-void VirtioNet::advance(Place& place, unsigned count, unsigned size) const noexcept {
-  place.at = static_cast<uint16_t>(place.at + count);
-  if (!is_packed() || place.at < size) return;
-  place.at = static_cast<uint16_t>(place.at - size);
-  place.wrap = !place.wrap;
+void VirtioNet::advance(RingPosition& ring_position, unsigned count, unsigned size) const noexcept {
+  ring_position.at = static_cast<uint16_t>(ring_position.at + count);
+  if (!is_packed() || ring_position.at < size) return;
+  ring_position.at = static_cast<uint16_t>(ring_position.at - size);
+  ring_position.wrap = !ring_position.wrap;
 }
 
 bool VirtioNet::take(DeviceQueue& queue, Buffer& out) noexcept {
@@ -316,24 +316,24 @@ bool VirtioNet::take_split(DeviceQueue& queue, Buffer& out) noexcept {
 }
 
 bool VirtioNet::take_packed(DeviceQueue& queue, Buffer& out) noexcept {
-  Place place = queue.available;
+  RingPosition ring_position = queue.available;
   for (;;) {
     spec::PackedDescriptor descriptor{};
-    if (!host_->read_object(queue.areas[0] + 16 * place.at, descriptor)) return false;
+    if (!host_->read_object(queue.areas[0] + 16 * ring_position.at, descriptor)) return false;
     const bool avail = (descriptor.flags & spec::descriptor::avail) != 0;
     const bool used = (descriptor.flags & spec::descriptor::used) != 0;
-    if (avail != place.wrap || used == place.wrap) {
+    if (avail != ring_position.wrap || used == ring_position.wrap) {
       forbid(!out.pieces.empty(), "the first descriptor of a chain shown before the others (2.8.21.1)");
       return false;
     }
     out.pieces.push_back(
         {descriptor.address, descriptor.bytes, (descriptor.flags & spec::descriptor::write) != 0});
     out.id = descriptor.id;
-    advance(place, 1, queue.size);
+    advance(ring_position, 1, queue.size);
     if ((descriptor.flags & spec::descriptor::next) == 0 || out.pieces.size() >= queue.size) break;
   }
   out.descriptors = static_cast<unsigned>(out.pieces.size());
-  queue.available = place;
+  queue.available = ring_position;
   return true;
 }
 
@@ -495,7 +495,7 @@ bool VirtioNet::passes(std::span<const std::byte> frame) const noexcept {
 void VirtioNet::on_wire(std::span<const std::byte> frame) noexcept {
   if (!is_live() || !host_ || frame.size() < sizeof(wire::Mac) || !passes(frame)) return;
   DeviceQueue& queue = queues_[receive];
-  const Place before = queue.available;
+  const RingPosition before = queue.available;
   const bool is_merged = has(spec::feature::mergeable_buffers);
   std::vector<Buffer> buffers;
   size_t room = 0;

@@ -107,7 +107,7 @@ class VirtioNet final : public Station {
   };
   // Where the device is in a ring: an index that runs through all 2^16 (split), or an offset and a wrap counter
   // (packed).
-  struct Place {
+  struct RingPosition {
     uint16_t at = 0;
     bool wrap = true;
   };
@@ -116,8 +116,8 @@ class VirtioNet final : public Station {
     uint16_t size = 0;
     uint16_t vector = virtio_net::common::no_vector;
     uint64_t areas[3] = {};  // descriptors, driver area, device area
-    Place available;
-    Place used;
+    RingPosition available;
+    RingPosition used;
     std::vector<UsedBuffer> to_use;  // not yet shown to the driver
   };
 
@@ -144,7 +144,7 @@ class VirtioNet final : public Station {
   bool show_packed(DeviceQueue& queue) noexcept;
   // Whether the driver should ring when it makes the next buffer available.
   void want_doorbell(DeviceQueue& queue, bool on) noexcept;
-  void advance(Place& place, unsigned count, unsigned size) const noexcept;
+  void advance(RingPosition& ring_position, unsigned count, unsigned size) const noexcept;
 
   bool gather(const Buffer& buffer, std::vector<std::byte>& out) noexcept;
   bool scatter(const Buffer& buffer, std::span<const std::byte> bytes) noexcept;

@@ -73,7 +73,7 @@ class PackedQueue {
     if (wanted != EventSuppression::at) return wanted != EventSuppression::disable;
     // The device waits for the descriptor at `position`: is it one of those just added?
     const uint16_t position = load(device_event_->position);
-    const Place event{.offset = position & 0x7fffu, .wrap = position >> 15 != 0};
+    const RingPosition event{.offset = position & 0x7fffu, .wrap = position >> 15 != 0};
     const unsigned behind =
         (available_.of_two_passes(size_) + 2 * size_ - event.of_two_passes(size_) % (2 * size_)) %
         (2 * size_);
@@ -116,7 +116,7 @@ class PackedQueue {
 
  private:
   // A descriptor and the wrap counter of whoever comes to it.
-  struct Place {
+  struct RingPosition {
     unsigned offset = 0;
     bool wrap = true;  // 2.8.1: both counters start at 1
 
@@ -135,8 +135,8 @@ class PackedQueue {
   EventSuppression* driver_event_ = nullptr;
   EventSuppression* device_event_ = nullptr;
   unsigned size_ = 0;
-  Place available_;
-  Place used_;
+  RingPosition available_;
+  RingPosition used_;
   unsigned added_ = 0;  // descriptors that are not published
   PackedDescriptor* first_ = nullptr;
   uint16_t first_flags_ = 0;

@@ -89,8 +89,8 @@ class Controller {
   bool is_paced_ = false;
 };
 
-// Makes an algorithm in `place`, of Slot::bytes.
-using Make = Controller* (*)(void* place) noexcept;
+// Makes an algorithm in `storage`, of Slot::bytes.
+using Make = Controller* (*)(void* storage) noexcept;
 
 // Memory for the algorithm of a connection, whichever that is.
 class Slot {
@@ -102,26 +102,26 @@ class Slot {
   Slot& operator=(const Slot&) = delete;
   // The algorithm begins anew, or another one does.
   void emplace(Make make) noexcept {
-    [[maybe_unused]] const Controller* const made = make(place_.data());
-    WEFT_ASSERT(static_cast<const void*>(made) == place_.data());
+    [[maybe_unused]] const Controller* const made = make(storage_.data());
+    WEFT_ASSERT(static_cast<const void*>(made) == storage_.data());
   }
-  Controller& operator*() noexcept { return *std::launder(reinterpret_cast<Controller*>(place_.data())); }
+  Controller& operator*() noexcept { return *std::launder(reinterpret_cast<Controller*>(storage_.data())); }
   const Controller& operator*() const noexcept {
-    return *std::launder(reinterpret_cast<const Controller*>(place_.data()));
+    return *std::launder(reinterpret_cast<const Controller*>(storage_.data()));
   }
   Controller* operator->() noexcept { return &**this; }
   const Controller* operator->() const noexcept { return &**this; }
 
  private:
-  alignas(std::max_align_t) std::array<std::byte, bytes> place_;
+  alignas(std::max_align_t) std::array<std::byte, bytes> storage_;
 };
 
 template <class Algorithm>
-Controller* make(void* place) noexcept {
+Controller* make(void* storage) noexcept {
   static_assert(std::is_base_of_v<Controller, Algorithm> && std::is_trivially_destructible_v<Algorithm>);
   static_assert(std::is_nothrow_default_constructible_v<Algorithm>);
   static_assert(sizeof(Algorithm) <= Slot::bytes && alignof(Algorithm) <= alignof(std::max_align_t));
-  return ::new (place) Algorithm();
+  return ::new (storage) Algorithm();
 }
 
 }  // namespace weft::proto::congestion

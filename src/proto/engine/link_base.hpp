@@ -166,13 +166,13 @@ class PeersByName {
 
  public:
   // A name's place in the table, taken before there is a peer, so that std::bad_alloc leaves no peer behind that has no name.
-  class Place {
+  class Reservation {
    public:
-    Place(PeersByName& peers, std::string_view name)  // throws std::bad_alloc
+    Reservation(PeersByName& peers, std::string_view name)  // throws std::bad_alloc
         : table_(peers.table_), entry_(table_.emplace(std::string(name), nullptr).first) {}
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
-    ~Place() {
+    Reservation(const Reservation&) = delete;
+    Reservation& operator=(const Reservation&) = delete;
+    ~Reservation() {
       if (entry_->second == nullptr) table_.erase(entry_);
     }
     void take(P& peer) noexcept { entry_->second = &peer; }
@@ -206,7 +206,7 @@ class PeersByName {
   auto end() const noexcept { return table_.end(); }
 
  private:
-  friend class Place;
+  friend class Reservation;
   Table table_;
 };
 

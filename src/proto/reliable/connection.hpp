@@ -22,17 +22,17 @@
 namespace weft::proto::reliable {
 
 // Where packets go, as the packet link writes it.
-struct Place {
+struct PacketAddress {
   std::array<std::byte, handshake_address_max> bytes{};
   size_t length = 0;
 
-  Place() = default;
-  explicit Place(std::span<const std::byte> from) noexcept
+  PacketAddress() = default;
+  explicit PacketAddress(std::span<const std::byte> from) noexcept
       : length(from.size() < handshake_address_max ? from.size() : handshake_address_max) {
     std::memcpy(bytes.data(), from.data(), length);
   }
   std::span<const std::byte> span() const noexcept { return {bytes.data(), length}; }
-  bool operator==(const Place& other) const noexcept {
+  bool operator==(const PacketAddress& other) const noexcept {
     return length == other.length && std::memcmp(bytes.data(), other.bytes.data(), length) == 0;
   }
 };
@@ -57,8 +57,8 @@ struct Identity {
   uint8_t restarts = 0;    // with a larger incarnation, because the other side asked for it
   bool validated = false;  // the other side has used our number: it gets what we send to its address
   size_t credit = 0;       // bytes that may go to a peer that came by itself and has not been validated
-  Place address;           // by which the program knows it
-  Place path;              // where its packets come from
+  PacketAddress address;   // by which the program knows it
+  PacketAddress path;      // where its packets come from
 };
 
 // How a connection ends.

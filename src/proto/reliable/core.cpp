@@ -17,11 +17,11 @@ static constexpr uint64_t likely_incarnations_end = incarnations_end / 2;
 static constexpr uint64_t incarnation_step = uint64_t{1} << 34;  // more than a demand asks for
 static constexpr unsigned restarts_max = 16;                     // of one connection
 
-size_t Core::PlaceHash::operator()(const Place& place) const noexcept {
-  uint64_t hash = place.length;
-  for (size_t at = 0; at < place.length; at += sizeof(uint64_t)) {
+size_t Core::PacketAddressHash::operator()(const PacketAddress& packet_address) const noexcept {
+  uint64_t hash = packet_address.length;
+  for (size_t at = 0; at < packet_address.length; at += sizeof(uint64_t)) {
     uint64_t word;
-    std::memcpy(&word, place.bytes.data() + at, sizeof word);  // zero behind the end
+    std::memcpy(&word, packet_address.bytes.data() + at, sizeof word);  // zero behind the end
     hash = hash_pair(hash, word);
   }
   return hash;
@@ -36,7 +36,7 @@ bool Core::open(std::span<const std::byte> address, const Config& config) try {
   config_ = config;
   config_.segments_max = std::clamp<size_t>(config.segments_max, 1, Scratch::packets_max);
   guard_ = config.check ? has_check : config.length ? has_length : 0;
-  address_ = Place(address);
+  address_ = PacketAddress(address);
   next_incarnation_ = std::max<uint64_t>(config.incarnation, 1);
   secret_ = {config.seed, hash_word(config.seed, hash_factor_b)};
   return true;
@@ -45,7 +45,7 @@ bool Core::open(std::span<const std::byte> address, const Config& config) try {
 }
 
 Connection* Core::find(std::span<const std::byte> address) noexcept {
-  const auto found = by_address_.find(Place(address));
+  const auto found = by_address_.find(PacketAddress(address));
   return found == by_address_.end() ? nullptr : found->second;
 }
 
@@ -59,7 +59,7 @@ bool Core::add(Connection& c, std::span<const std::byte> address) noexcept try {
     free_slots_.reserve(slots_.size() + 1);
     slot = static_cast<uint16_t>(slots_.size());
   }
-  c.who.address = c.who.path = Place(address);
+  c.who.address = c.who.path = PacketAddress(address);
   if (!by_address_.emplace(c.who.address, &c).second) return false;
   WEFT_ASSERT(!List<Connection, ReadyHook>::linked(c) && !List<Connection, TimedHook>::linked(c));
   WEFT_ASSERT(!List<Connection, OwedHook>::linked(c) && !unvalidated(c));
@@ -177,13 +177,14 @@ void Core::remove(Connection& c, uint64_t now) noexcept {
 
 // --- who sent it ---
 
-bool Core::is_old(const Place& address, uint64_t incarnation) const noexcept {
+bool Core::is_old(const PacketAddress& address, uint64_t incarnation) const noexcept {
   const auto ended = time_wait_.find(address);
   return ended != time_wait_.end() && incarnation <= ended->second;
 }
 
 // A packet without state: to whom `to` came from.
-void Core::answer(PacketType type, const Packet& to, const Place& place, uint64_t word) noexcept {
+void Core::answer(PacketType type, const Packet& to, const PacketAddress& packet_address,
+                  uint64_t word) noexcept {
   Packet packet;
   packet.type = type;
   packet.flags = guard_;
@@ -194,7 +195,7 @@ void Core::answer(PacketType type, const Packet& to, const Place& place, uint64_
   const size_t bytes = encode(packet, head.data());
   if (guard_ != 0) seal(head.data(), bytes, {});
   const iovec part{head.data(), bytes};
-  if (output_.send(place.span(), &part, 1)) ++counters_.sent;
+  if (output_.send(packet_address.span(), &part, 1)) ++counters_.sent;
 }
 
 // The first that is heard of the other side's end of this connection.
@@ -210,7 +211,7 @@ bool Core::learn(Connection& c, const Packet& packet) noexcept {
 // Whoever gets our packets at a place can repeat what we said there. A demand is a Reset that asks for an incarnation whose lower half only we can
 // make: without state, and no longer than what it answers. The other side begins again with that incarnation, and has lost nothing.
 
-uint32_t Core::proof(Proof kind, const Packet& packet, const Place& source) const noexcept {
+uint32_t Core::proof(Proof kind, const Packet& packet, const PacketAddress& source) const noexcept {
   struct {
     uint8_t kind;
     uint8_t source_bytes;
@@ -227,17 +228,17 @@ uint32_t Core::proof(Proof kind, const Packet& packet, const Place& source) cons
   return static_cast<uint32_t>(siphash(secret_, std::as_bytes(std::span(&words, 1))));
 }
 
-bool Core::is_proof(Proof kind, const Packet& packet, const Place& source) const noexcept {
+bool Core::is_proof(Proof kind, const Packet& packet, const PacketAddress& source) const noexcept {
   return static_cast<uint32_t>(packet.incarnation - 1) == proof(kind, packet, source);
 }
 
-void Core::demand(Proof kind, const Packet& packet, const Place& source, const Place& to,
+void Core::demand(Proof kind, const Packet& packet, const PacketAddress& source, const PacketAddress& to,
                   uint64_t above) noexcept {
   const uint64_t upper = std::max(packet.incarnation, above) >> 32;
   answer(PacketType::Reset, packet, to, (upper + 1) << 32 | proof(kind, packet, source));
 }
 
-Connection* Core::identify(const Packet& packet, const Place& source, uint64_t now) noexcept {
+Connection* Core::identify(const Packet& packet, const PacketAddress& source, uint64_t now) noexcept {
   if (packet.to == 0) {
     if ((packet.flags & has_handshake) != 0 && packet.peer_incarnation == 0 && packet.from != 0 &&
         packet.incarnation < incarnations_end)
@@ -291,8 +292,9 @@ Connection* Core::identify(const Packet& packet, const Place& source, uint64_t n
 }
 
 // A first packet: it does not know our number yet.
-Connection* Core::identify_handshake(const Packet& packet, const Place& source, uint64_t now) noexcept {
-  const Place address = upper_.known_as(packet.address, source);
+Connection* Core::identify_handshake(const Packet& packet, const PacketAddress& source,
+                                     uint64_t now) noexcept {
+  const PacketAddress address = upper_.known_as(packet.address, source);
   if (!(address == source)) displaced(source, address);
   const auto found = by_address_.find(address);
   // Who talks to himself is a peer of his own, with our incarnation.
@@ -372,13 +374,13 @@ void Core::on_packet(std::span<const std::byte> source, std::span<const std::byt
     return;
   }
   ++counters_.received;
-  if (packet.type == PacketType::Reset) return on_reset(packet, Place(source), now);
+  if (packet.type == PacketType::Reset) return on_reset(packet, PacketAddress(source), now);
   if (packet.type == PacketType::CloseAck) {
     Connection* c = by_id(packet.to);
     if (c != nullptr && c->ending.close_sent && packet.from == c->who.peer_id) c->ending.closed = true;
     return;
   }
-  Connection* c = identify(packet, Place(source), now);
+  Connection* c = identify(packet, PacketAddress(source), now);
   if (c == nullptr) return;
   WEFT_ASSERT(by_id(c->who.id) == c && c->who.peer_id == packet.from);
   WEFT_ASSERT(!c->who.validated || !unvalidated(*c));
@@ -494,7 +496,7 @@ void Core::on_ack(Connection& c, const Packet& packet, uint64_t now) noexcept {
   if (c.out.outstanding()) touch(c);
 }
 
-void Core::on_reset(const Packet& packet, const Place& source, uint64_t now) noexcept {
+void Core::on_reset(const Packet& packet, const PacketAddress& source, uint64_t now) noexcept {
   Connection* c = by_id(packet.to);
   if (c == nullptr || packet.from != c->who.peer_id) {
     ++counters_.stale;

@@ -50,8 +50,8 @@ struct Upper {
   // Somebody that was never added: a connection to keep, or null to refuse.
   virtual Connection* accept(std::span<const std::byte> address) noexcept = 0;
   // The address that a handshake names, as it is known here: part of it may mean something to its own machine only.
-  virtual Place known_as(std::span<const std::byte> address, const Place&) const noexcept {
-    return Place(address);
+  virtual PacketAddress known_as(std::span<const std::byte> address, const PacketAddress&) const noexcept {
+    return PacketAddress(address);
   }
   // The next bytes; returns how many were taken. Fewer than given: the rest is offered at a later end_poll().
   virtual size_t on_bytes(Connection& connection, std::span<const std::byte> bytes) noexcept = 0;
@@ -102,8 +102,8 @@ struct Counters {
 
 // The newest of what is counted there, for a person.
 struct Oddities {
-  Place source;           // of a displaced packet,
-  Place address;          // and where its sender says that it is
+  PacketAddress source;   // of a displaced packet,
+  PacketAddress address;  // and where its sender says that it is
   size_t sent_bytes = 0;  // of a packet with a wrong length
   size_t came_bytes = 0;
 };
@@ -251,8 +251,8 @@ class Core {
   bool closed(uint64_t now, bool hurried = false) noexcept;
 
  private:
-  struct PlaceHash {
-    size_t operator()(const Place& place) const noexcept;
+  struct PacketAddressHash {
+    size_t operator()(const PacketAddress& place) const noexcept;
   };
 
   // core.cpp
@@ -261,17 +261,17 @@ class Core {
     Connection* c = slot < slots_.size() ? slots_[slot] : nullptr;
     return c != nullptr && c->who.id == id ? c : nullptr;
   }
-  Connection* identify(const Packet& packet, const Place& source, uint64_t now) noexcept;
-  Connection* identify_handshake(const Packet& packet, const Place& source, uint64_t now) noexcept;
+  Connection* identify(const Packet& packet, const PacketAddress& source, uint64_t now) noexcept;
+  Connection* identify_handshake(const Packet& packet, const PacketAddress& source, uint64_t now) noexcept;
   bool learn(Connection& c, const Packet& packet) noexcept;
-  bool is_old(const Place& address, uint64_t incarnation) const noexcept;
-  void answer(PacketType type, const Packet& to, const Place& place, uint64_t word) noexcept;
+  bool is_old(const PacketAddress& address, uint64_t incarnation) const noexcept;
+  void answer(PacketType type, const Packet& to, const PacketAddress& place, uint64_t word) noexcept;
   enum class Proof : uint8_t { Fresh, Replaces };
-  uint32_t proof(Proof kind, const Packet& packet, const Place& source) const noexcept;
-  bool is_proof(Proof kind, const Packet& packet, const Place& source) const noexcept;
-  void demand(Proof kind, const Packet& packet, const Place& source, const Place& to,
+  uint32_t proof(Proof kind, const Packet& packet, const PacketAddress& source) const noexcept;
+  bool is_proof(Proof kind, const Packet& packet, const PacketAddress& source) const noexcept;
+  void demand(Proof kind, const Packet& packet, const PacketAddress& source, const PacketAddress& to,
               uint64_t above) noexcept;
-  void on_reset(const Packet& packet, const Place& source, uint64_t now) noexcept;
+  void on_reset(const Packet& packet, const PacketAddress& source, uint64_t now) noexcept;
   // It came by itself, and for all we know it does not exist.
   static bool unvalidated(const Connection& c) noexcept {
     return List<Connection, UnvalidatedHook>::linked(c);
@@ -292,7 +292,7 @@ class Core {
     c.ending.dead_ns = after;
     lose(c, why);
   }
-  void displaced(const Place& source, const Place& address) noexcept {
+  void displaced(const PacketAddress& source, const PacketAddress& address) noexcept {
     ++counters_.displaced;
     oddities_.source = source;
     oddities_.address = address;
@@ -363,7 +363,7 @@ class Core {
   bool repeats_on_purpose_ = false;
   Config config_;
   uint8_t guard_ = has_check;  // what every packet carries
-  Place address_;
+  PacketAddress address_;
   Counters counters_;
 
   // --- cold below this line ---
@@ -371,9 +371,9 @@ class Core {
   List<Connection, TimedHook> timed_;  // those that wait for anything
   List<Connection, UnvalidatedHook> unvalidated_;
   size_t unvalidated_count_ = 0;
-  std::unordered_map<Place, Connection*, PlaceHash> by_address_;
-  std::unordered_map<Place, uint64_t, PlaceHash> time_wait_;
-  std::deque<Place> time_wait_order_;
+  std::unordered_map<PacketAddress, Connection*, PacketAddressHash> by_address_;
+  std::unordered_map<PacketAddress, uint64_t, PacketAddressHash> time_wait_;
+  std::deque<PacketAddress> time_wait_order_;
   std::vector<uint16_t> free_slots_;
   uint64_t next_incarnation_ = 1;
   SipKey secret_;

@@ -80,8 +80,9 @@ struct End final : PacketOutput, Upper {
     return bytes.size();
   }
   // Addresses with an 'l' have a scope, the last letter, that each machine has another for.
-  Place known_as(std::span<const std::byte> address, const Place& source) const noexcept override {
-    Place place(address);
+  PacketAddress known_as(std::span<const std::byte> address,
+                         const PacketAddress& source) const noexcept override {
+    PacketAddress place(address);
     if (place.bytes[0] == std::byte{'l'}) place.bytes[place.length - 1] = source.bytes[source.length - 1];
     return place;
   }

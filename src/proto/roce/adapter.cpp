@@ -135,7 +135,7 @@ void Adapter::destroy_qp(QueuePair& qp) noexcept {
   if (services_.faults.observer() != nullptr) services_.faults.observer()->on_destroy(qp);
   while (const auto group = first_group(qp)) (void)detach(qp, *group);
   reset(qp);
-  WEFT_ASSERT(qp.timer_place == SIZE_MAX && !Scheduler::is_ready(qp));
+  WEFT_ASSERT(qp.timer_index == SIZE_MAX && !Scheduler::is_ready(qp));
   WEFT_ASSERT(qp.sends.empty() && qp.receives.size() == 0);
   WEFT_ASSERT(qp.type != QpType::Uc || unreliable_count_ != 0);
   if (qp.type == QpType::Uc) --unreliable_count_;
@@ -152,7 +152,7 @@ void Adapter::destroy_qp(QueuePair& qp) noexcept {
 void Adapter::reset(QueuePair& qp) noexcept {
   qp.assert_invariants();
   services_.scheduler.clear_timer(qp);
-  services_.scheduler.take_out(qp);
+  services_.scheduler.remove(qp);
   if (qp.send_cq != nullptr) qp.send_cq->remove(qp.number);
   if (qp.receive_cq != nullptr && qp.receive_cq != qp.send_cq) qp.receive_cq->remove(qp.number);
   Requester::reset(qp);
@@ -263,7 +263,7 @@ void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
   requester_.flush_sends(qp, now);
   responder_.flush_receives(qp, now);
   WEFT_ASSERT(qp.sends.empty() && qp.requester.open_reads == 0 && qp.requester.apart == 0);
-  WEFT_ASSERT(qp.timer_place == SIZE_MAX && !qp.congestion->is_paced());
+  WEFT_ASSERT(qp.timer_index == SIZE_MAX && !qp.congestion->is_paced());
   WEFT_ASSERT(qp.keeper == nullptr || !qp.keeper->is_open);
   if (qp.srq != nullptr && !qp.last_wqe_reported) {
     qp.last_wqe_reported = true;

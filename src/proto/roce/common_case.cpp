@@ -249,7 +249,7 @@ Sent Responder::acknowledge_alone(QueuePair& qp) noexcept {
 bool Adapter::post_common(QueuePair& qp, const SendRequest& request, uint64_t now) noexcept {
   const Requester::Common posted = requester_.post_common(qp, request, now);
   if (posted == Requester::Common::BeforeAcknowledgement && responder_.acknowledge_alone(qp) != Sent::NoRoom)
-    services_.scheduler.take_out(qp);
+    services_.scheduler.remove(qp);
   return posted != Requester::Common::Other;
 }
 

@@ -75,8 +75,8 @@ Result<void> MemoryTable::change(Region& region, uint32_t pd, std::byte* at, uin
   return {};
 }
 
-bool MemoryTable::place_unmapped(const Region& r, uint64_t length, bool write,
-                                 std::byte*& out) const noexcept {
+bool MemoryTable::translate_unmapped(const Region& r, uint64_t length, bool write,
+                                     std::byte*& out) const noexcept {
   if (!r.is_null) return probe(out, length, write);
   static std::array<std::byte, access_bytes_max> zeros{};
   static std::array<std::byte, access_bytes_max> sink;
@@ -111,7 +111,8 @@ void MemoryTable::why_not(uint32_t key, uint32_t pd, uint32_t qpn, uint64_t addr
     fault.given = r->qpn;
   } else if (!covers(*r, address, length)) {
     fault.cause = is_remote ? WEFT_FAULT_RKEY_BOUNDS : WEFT_FAULT_LKEY_BOUNDS;
-  } else if (std::byte* at = nullptr; !place(*r, address, length, rights != 0 && rights != remote_read, at)) {
+  } else if (std::byte* at = nullptr;
+             !translate(*r, address, length, rights != 0 && rights != remote_read, at)) {
     fault.cause = is_remote ? WEFT_FAULT_RKEY_UNMAPPED : WEFT_FAULT_LKEY_UNMAPPED;
   }
 }

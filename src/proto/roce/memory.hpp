@@ -85,7 +85,7 @@ class MemoryTable {
     const Region* r = find(key);
     if (r == nullptr || r->is_window || r->pd != pd || (write && (r->access & local_write) == 0))
       return false;
-    return place(*r, address, length, write, out);
+    return translate(*r, address, length, write, out);
   }
   bool remote(uint32_t key, uint32_t pd, uint32_t qpn, uint64_t address, uint64_t length, uint32_t rights,
               std::byte*& out) const noexcept {
@@ -93,7 +93,7 @@ class MemoryTable {
     const Region* r = find(key);
     if (r == nullptr || r->pd != pd || (r->access & rights) != rights) return false;
     if (r->is_window && r->type == WindowType::Two && r->qpn != qpn) return false;
-    return place(*r, address, length, (rights & (remote_write | remote_atomic)) != 0, out);
+    return translate(*r, address, length, (rights & (remote_write | remote_atomic)) != 0, out);
   }
 
  private:
@@ -105,15 +105,16 @@ class MemoryTable {
     const uint64_t offset = address - r.base;
     return address >= r.base && offset <= r.length && length <= r.length - offset;
   }
-  bool place(const Region& r, uint64_t address, uint64_t length, bool write, std::byte*& out) const noexcept {
+  bool translate(const Region& r, uint64_t address, uint64_t length, bool write,
+                 std::byte*& out) const noexcept {
     if (!covers(r, address, length)) return false;
     WEFT_ASSERT(r.valid);
     out = r.at + (address - r.base);
     if (r.is_null || r.is_on_demand) [[unlikely]]
-      return place_unmapped(r, length, write, out);
+      return translate_unmapped(r, length, write, out);
     return true;
   }
-  bool place_unmapped(const Region& r, uint64_t length, bool write, std::byte*& out) const noexcept;
+  bool translate_unmapped(const Region& r, uint64_t length, bool write, std::byte*& out) const noexcept;
   Result<void> check(std::byte* at, uint64_t base, uint64_t length, uint32_t access) const;
   static void release(Region& window) noexcept;
   Result<Region*> keep(std::unique_ptr<Region> region);

@@ -22,11 +22,11 @@ class NumberTable {
  public:
   static constexpr uint32_t first = 0x10;     // QP 0 and 1 are management's,
   static constexpr uint32_t last = 0xfffffe;  // and the highest is multicast
-  NumberTable(size_t bound, Random random) : bound_(bound), random_(random), places_(16) {}
+  NumberTable(size_t bound, Random random) : bound_(bound), random_(random), slots_(16) {}
 
   T* find(uint32_t number) const noexcept {
-    for (size_t at = place(number);; at = (at + 1) & mask()) {
-      const Place& here = places_[at];
+    for (size_t at = home_of(number);; at = (at + 1) & mask()) {
+      const Slot& here = slots_[at];
       if (here.object == nullptr || here.number == number) return here.object;
     }
   }
@@ -35,7 +35,7 @@ class NumberTable {
   // Under a number that nobody has. EAGAIN: no random numbers, ENOMEM: as many as the bound. May throw std::bad_alloc.
   Result<uint32_t> add(T& object) {
     if (size_ == bound_) return Error{ENOMEM, "as many objects of this kind as a device has"};
-    if (2 * (size_ + 1) > places_.size()) grow();
+    if (2 * (size_ + 1) > slots_.size()) grow();
     for (;;) {
       uint32_t number = 0;
       if (!random_(&number, sizeof number)) return Error{EAGAIN, "the system has no random numbers"};
@@ -53,60 +53,60 @@ class NumberTable {
       return Error{EINVAL, "a number that objects of this kind do not have"};
     if (find(number) != nullptr) return Error{EADDRINUSE, "another object has this number"};
     if (size_ == bound_) return Error{ENOMEM, "as many objects of this kind as a device has"};
-    if (2 * (size_ + 1) > places_.size()) grow();
+    if (2 * (size_ + 1) > slots_.size()) grow();
     put(number, object);
     ++size_;
     return number;
   }
 
   void remove(uint32_t number) noexcept {
-    size_t hole = place(number);
-    while (places_[hole].object != nullptr && places_[hole].number != number) hole = (hole + 1) & mask();
-    if (places_[hole].object == nullptr) return;
+    size_t hole = home_of(number);
+    while (slots_[hole].object != nullptr && slots_[hole].number != number) hole = (hole + 1) & mask();
+    if (slots_[hole].object == nullptr) return;
     WEFT_ASSERT(size_ != 0);
     --size_;
     // Those behind it move up, unless that is before the place that they hash to.
-    for (size_t at = (hole + 1) & mask(); places_[at].object != nullptr; at = (at + 1) & mask()) {
-      if (((at - place(places_[at].number)) & mask()) < ((at - hole) & mask())) continue;
-      places_[hole] = places_[at];
+    for (size_t at = (hole + 1) & mask(); slots_[at].object != nullptr; at = (at + 1) & mask()) {
+      if (((at - home_of(slots_[at].number)) & mask()) < ((at - hole) & mask())) continue;
+      slots_[hole] = slots_[at];
       hole = at;
     }
-    places_[hole].object = nullptr;
+    slots_[hole].object = nullptr;
   }
 
   template <class Fn>
   void for_each(Fn&& fn) const {
-    for (const Place& one : places_)
+    for (const Slot& one : slots_)
       if (one.object != nullptr) fn(*one.object);
   }
 
  private:
-  struct Place {
+  struct Slot {
     T* object = nullptr;
     uint32_t number = 0;
   };
-  size_t mask() const noexcept { return places_.size() - 1; }
+  size_t mask() const noexcept { return slots_.size() - 1; }
   // The numbers are random, and a peer that asks for others cannot make them collide.
-  size_t place(uint32_t number) const noexcept { return number & mask(); }
+  size_t home_of(uint32_t number) const noexcept { return number & mask(); }
   void put(uint32_t number, T& object) noexcept {
     WEFT_ASSERT(number >= first && number <= last);
     // One place at least is free: searches end there.
-    WEFT_ASSERT(2 * size_ < places_.size());
-    size_t at = place(number);
-    while (places_[at].object != nullptr) at = (at + 1) & mask();
-    WEFT_ASSERT(places_[at].object == nullptr);
-    places_[at] = {&object, number};
+    WEFT_ASSERT(2 * size_ < slots_.size());
+    size_t at = home_of(number);
+    while (slots_[at].object != nullptr) at = (at + 1) & mask();
+    WEFT_ASSERT(slots_[at].object == nullptr);
+    slots_[at] = {&object, number};
   }
   void grow() {
-    std::vector<Place> wider(2 * places_.size());
-    wider.swap(places_);
-    for (const Place& one : wider)
+    std::vector<Slot> wider(2 * slots_.size());
+    wider.swap(slots_);
+    for (const Slot& one : wider)
       if (one.object != nullptr) put(one.number, *one.object);
   }
 
   size_t bound_;
   Random random_;
-  std::vector<Place> places_;  // a power of two
+  std::vector<Slot> slots_;  // a power of two
   size_t size_ = 0;
 };
 

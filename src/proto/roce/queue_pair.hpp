@@ -226,7 +226,7 @@ struct QueuePair : NamedHook<ReadyName> {
   uint32_t cut_psn = 0;              // the first PSN that was sent after the last cut of the rate
   // Cold below.
   uint64_t due = UINT64_MAX;      // the scheduler's: the earliest of its timers, ns
-  size_t timer_place = SIZE_MAX;  // and the place in the heap of them; SIZE_MAX: in none
+  size_t timer_index = SIZE_MAX;  // and the place in the heap of them; SIZE_MAX: in none
   void* context = nullptr;        // the front end's
   // As in AdapterCounters, of this queue pair.
   uint64_t sent = 0;        // packets
@@ -274,7 +274,7 @@ struct QueuePair : NamedHook<ReadyName> {
     WEFT_ASSERT(state != QpState::Reset || posted == 0);
     WEFT_ASSERT((state != QpState::Error && state != QpState::SendError) || posted == 0);
     WEFT_ASSERT(state != QpState::SendError || !is_reliable());
-    WEFT_ASSERT((due == UINT64_MAX) == (timer_place == SIZE_MAX));
+    WEFT_ASSERT((due == UINT64_MAX) == (timer_index == SIZE_MAX));
     WEFT_ASSERT(state != QpState::Error || due == UINT64_MAX);
     // The responder.
     WEFT_ASSERT(responder.pending <= responder.resources.size());

@@ -298,7 +298,7 @@ class SendQueue {
   std::byte* inline_bytes(uint32_t index) noexcept {
     return inline_.data() + size_t{index & mask_} * inline_each_;
   }
-  bool is_first_place(uint32_t index) const noexcept { return (index & mask_) == 0; }
+  bool is_ring_start(uint32_t index) const noexcept { return (index & mask_) == 0; }
   uint32_t elements_each() const noexcept { return elements_each_; }
   uint32_t inline_each() const noexcept { return inline_each_; }
   uint32_t capacity() const noexcept { return requests_; }

@@ -128,7 +128,7 @@ void Requester::post(QueuePair& qp, const SendRequest& request) noexcept {
   if (request.opcode == SendOpcode::BindWindow) e.bind = request.bind;
   if ((request.flags & inline_data) != 0) {
     // A list that is longer than the ring: what is complete when it is sent has given its place back, not its packet.
-    if (!qp.is_reliable() && qp.sends.is_first_place(index)) services_.output.flush();
+    if (!qp.is_reliable() && qp.sends.is_ring_start(index)) services_.output.flush();
     std::byte* to = qp.sends.inline_bytes(index);
     for (const Element& element : request.elements) {
       if (element.length != 0)
@@ -480,7 +480,7 @@ void Requester::flush_sends(QueuePair& qp, uint64_t now) noexcept {
 // --- time ---
 
 [[gnu::noinline]] void Requester::on_timer(QueuePair& qp, uint64_t now) noexcept {
-  WEFT_ASSERT(qp.due <= now && qp.timer_place != SIZE_MAX);
+  WEFT_ASSERT(qp.due <= now && qp.timer_index != SIZE_MAX);
   WEFT_ASSERT(qp.state != QpState::Error && qp.state != QpState::Reset);
   RequesterState& r = qp.requester;
   if (r.wait_until <= now) {

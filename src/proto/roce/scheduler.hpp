@@ -74,7 +74,7 @@ class Scheduler {
   void put_back(QueuePair& qp) noexcept {
     if (!is_ready(qp)) ready_.push_front(qp);
   }
-  void take_out(QueuePair& qp) noexcept {
+  void remove(QueuePair& qp) noexcept {
     if (is_ready(qp)) ready_.remove(qp);
   }
 

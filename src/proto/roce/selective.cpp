@@ -33,7 +33,7 @@ uint16_t KeptPool::take(const wire::roce::Packet& packet) noexcept {
 }
 
 void Repeater::hear(uint32_t psn, uint64_t now) noexcept {
-  const Sent& one = sent[kept_place(psn)];
+  const Sent& one = sent[reorder_slot(psn)];
   WEFT_ASSERT(one.serial <= serials);
   WEFT_ASSERT(one.serial == 0 || now >= one.at);
   if (one.serial != 0) round_ns = std::max(now - one.at, round_ns - round_ns / 8);
@@ -47,7 +47,7 @@ void Repeater::hear(uint32_t psn, uint64_t now) noexcept {
 
 // Something that was sent later has arrived.
 bool Repeater::is_lost(uint32_t psn) const noexcept {
-  const Sent& one = sent[kept_place(psn)];
+  const Sent& one = sent[reorder_slot(psn)];
   if (one.serial == 0)
     return (has_plain && psn_diff(plain, psn) > 0) ||
            (repeated.serial != 0 && psn_diff(repeated.next, psn) > 0);
@@ -60,7 +60,7 @@ void Repeater::pass(uint32_t oldest, uint64_t now) noexcept {
   const int32_t passed = std::min(psn_diff(oldest, base), static_cast<int32_t>(kept_span));
   for (int32_t i = 0; i < passed; ++i) {
     const uint32_t psn = psn_add(base, static_cast<uint32_t>(i));
-    if (sent[kept_place(psn)].serial != 0 && !kept.has(psn)) hear(psn, now);
+    if (sent[reorder_slot(psn)].serial != 0 && !kept.has(psn)) hear(psn, now);
     forget(psn);
   }
   if (passed > 0) base = oldest;
@@ -110,7 +110,7 @@ void Responder::keep(QueuePair& qp, const Packet& packet) noexcept {
     const uint16_t slot = kept_.take(packet);
     if (slot != KeptPool::none) {
       k.has.add(psn);
-      k.slots[kept_place(psn)] = slot;
+      k.slots[reorder_slot(psn)] = slot;
       ++services_.counters.kept;
       ++qp.kept;
     }
@@ -154,7 +154,7 @@ void Responder::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) 
     before = r.expected;
     if (!k.has.has(before)) break;
     const Packet next =
-        kept_.at(k.slots[kept_place(before)]);  // the buffer stays as it is until it is given back
+        kept_.at(k.slots[reorder_slot(before)]);  // the buffer stays as it is until it is given back
     WEFT_ASSERT(next.bth.psn == before);
     execute(qp, next, now);
   }
@@ -174,7 +174,7 @@ void Responder::release_kept(QueuePair& qp, uint32_t psn) noexcept {
   Keeper& k = *qp.keeper;
   if (!k.has.has(psn)) return;
   k.has.remove(psn);
-  kept_.give_back(k.slots[kept_place(psn)]);
+  kept_.give_back(k.slots[reorder_slot(psn)]);
 }
 
 bool Responder::send_map(QueuePair& qp) noexcept {
@@ -257,7 +257,7 @@ void Requester::on_sack(QueuePair& qp, bool is_peer, const Packet& packet, uint6
     is_news = true;
   }
   const int32_t beyond = psn_diff(map.newest, r.oldest);
-  if (beyond > 0 && beyond < static_cast<int32_t>(limit) && a.sent[kept_place(map.newest)].serial == 0)
+  if (beyond > 0 && beyond < static_cast<int32_t>(limit) && a.sent[reorder_slot(map.newest)].serial == 0)
     a.hear(map.newest, now);
   // A peer that answers is there: this is no failed attempt, and times_max is the bound.
   find_lost(qp, limit, [&](uint32_t psn) { return !a.kept.has(psn) && a.is_lost(psn); });
@@ -292,7 +292,7 @@ bool Requester::has_sack_reported(const QueuePair& qp) noexcept {
     return false;
   const Repeater& a = *qp.repeater;
   return psn_diff(a.base, r.oldest) == 0 &&
-         (a.lost.has(r.oldest) || a.sent[kept_place(r.oldest)].serial != 0);
+         (a.lost.has(r.oldest) || a.sent[reorder_slot(r.oldest)].serial != 0);
 }
 
 // Of the `limit` PSNs from the oldest on, the requests that `is_lost` names are to be repeated.
@@ -367,7 +367,7 @@ Sent Requester::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
       if (!a.is_open) return Sent::Idle;  // it goes back
       --budget;
       a.lost.remove(psn);
-      Repeater::Sent& one = a.sent[kept_place(psn)];
+      Repeater::Sent& one = a.sent[reorder_slot(psn)];
       r.forget_timed();
       one.serial = ++a.serials;
       one.next = r.next;

@@ -25,7 +25,7 @@ inline constexpr uint32_t kept_span =
     wire::roce::SackBitmap::bits_max;     // PSNs from the one that is missing on
 inline constexpr size_t kept_max = 1024;  // packets, of all queue pairs of an adapter
 
-constexpr size_t kept_place(uint32_t psn) noexcept { return psn % kept_span; }
+constexpr size_t reorder_slot(uint32_t psn) noexcept { return psn % kept_span; }
 
 // Some of kept_span PSNs in a row.
 class PsnSet {
@@ -42,8 +42,8 @@ class PsnSet {
   }
 
  private:
-  uint64_t& word(uint32_t psn) noexcept { return words_[kept_place(psn) / 64]; }
-  const uint64_t& word(uint32_t psn) const noexcept { return words_[kept_place(psn) / 64]; }
+  uint64_t& word(uint32_t psn) noexcept { return words_[reorder_slot(psn) / 64]; }
+  const uint64_t& word(uint32_t psn) const noexcept { return words_[reorder_slot(psn) / 64]; }
   std::array<uint64_t, kept_span / 64> words_{};
 };
 
@@ -134,7 +134,7 @@ struct Repeater {
   void forget(uint32_t psn) noexcept {
     kept.remove(psn);
     lost.remove(psn);
-    sent[kept_place(psn)] = {};
+    sent[reorder_slot(psn)] = {};
   }
   // All below `oldest` has arrived.
   void pass(uint32_t oldest, uint64_t now) noexcept;

@@ -28,30 +28,30 @@ class Timers {
   void set(QueuePair& qp, uint64_t due) noexcept {
     if (qp.due == due) return;
     qp.due = due;
-    if (qp.timer_place == SIZE_MAX) {
+    if (qp.timer_index == SIZE_MAX) {
       WEFT_ASSERT(count_ < heap_.size());
       heap_[count_] = &qp;
-      qp.timer_place = count_++;
+      qp.timer_index = count_++;
     }
-    WEFT_ASSERT(qp.timer_place < count_ && heap_[qp.timer_place] == &qp);
-    size_t at = up(qp.timer_place);
+    WEFT_ASSERT(qp.timer_index < count_ && heap_[qp.timer_index] == &qp);
+    size_t at = up(qp.timer_index);
     at = down(at);
     if (due != UINT64_MAX) return;
     WEFT_ASSERT(heap_[at] == &qp);
     // The last one takes its place.
     QueuePair* last = heap_[--count_];
-    qp.timer_place = SIZE_MAX;
+    qp.timer_index = SIZE_MAX;
     if (last == &qp) return;
     heap_[at] = last;
-    last->timer_place = at;
+    last->timer_index = at;
     down(up(at));
   }
 
  private:
   void exchange(size_t a, size_t b) noexcept {
     std::swap(heap_[a], heap_[b]);
-    heap_[a]->timer_place = a;
-    heap_[b]->timer_place = b;
+    heap_[a]->timer_index = a;
+    heap_[b]->timer_index = b;
   }
   size_t up(size_t at) noexcept {
     for (; at > 0 && heap_[at]->due < heap_[(at - 1) / 2]->due; at = (at - 1) / 2) exchange(at, (at - 1) / 2);

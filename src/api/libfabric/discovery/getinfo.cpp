@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "api/libfabric/discovery/interface_offer.hpp"
 #include "api/libfabric/discovery/match.hpp"
-#include "api/libfabric/discovery/placed.hpp"
 #include "api/libfabric/discovery/refusals.hpp"
 #include "api/libfabric/text/log.hpp"
 #include "api/libfabric/text/provider_names.hpp"
@@ -154,7 +154,7 @@ struct Answers {
 };
 
 // An answer at a place, and where it belongs among the others.
-struct Placed {
+struct InterfaceAnswer {
   size_t kind;  // of endpoint, in the order of the offers
   bool is_loopback;
   size_t domain;  // in the order in which they came up
@@ -182,16 +182,17 @@ Result<Ends> asked_ends(const Provider& provider, uint32_t format, const Request
 }
 
 // One offer at each place that the request may mean.
-void ask_places(const Provider& provider, const fi_info& offer, size_t kind, const Request& request,
-                std::vector<std::string>& domains, std::vector<Placed>& found) {
+void ask_interfaces(const Provider& provider, const fi_info& offer, size_t kind, const Request& request,
+                    std::vector<std::string>& domains, std::vector<InterfaceAnswer>& found) {
   auto ends = asked_ends(provider, offer.addr_format, request);
   if (!ends) return;
-  const bool named = names_place(request.hints);
-  for (const providers::Place& place : provider.places(offer.addr_format, ends->source, ends->destination)) {
+  const bool named = names_interface(request.hints);
+  for (const providers::InterfaceDomain& place :
+       provider.interface_domains(offer.addr_format, ends->source, ends->destination)) {
     if (!place.is_listed && !named) continue;
     // Who asked for an address knows how far it reaches; unasked, loopback does not leave the host.
-    const PlacedOffer placed(offer, place,
-                             place.leaves_host || !ends->unsaid() ? offer.caps : uint64_t{FI_LOCAL_COMM});
+    const InterfaceOffer placed(offer, place,
+                                place.leaves_host || !ends->unsaid() ? offer.caps : uint64_t{FI_LOCAL_COMM});
     auto answer = match(provider, placed.info(), request.version, request.hints);
     if (!answer) continue;
     put_address(&(*answer)->src_addr, &(*answer)->src_addrlen, place.source);
@@ -205,8 +206,8 @@ void ask_places(const Provider& provider, const fi_info& offer, size_t kind, con
 }
 
 // The answers of a provider with places: by kind of endpoint, and then by interface whatever the format.
-std::vector<Placed> ask_places(const Provider& provider, const Request& request) {
-  std::vector<Placed> found;
+std::vector<InterfaceAnswer> ask_interfaces(const Provider& provider, const Request& request) {
+  std::vector<InterfaceAnswer> found;
   std::vector<std::string> domains;
   size_t kind = 0;
   const fi_info* const first = provider.offers(provider);
@@ -214,10 +215,10 @@ std::vector<Placed> ask_places(const Provider& provider, const Request& request)
     // Addresses as text are another form of those that are listed.
     const bool spare = offer->addr_format == FI_ADDR_STR && first->addr_format != FI_ADDR_STR;
     if (!spare || (request.hints != nullptr && request.hints->addr_format == FI_ADDR_STR))
-      ask_places(provider, *offer, kind, request, domains, found);
+      ask_interfaces(provider, *offer, kind, request, domains, found);
     if (offer->next != nullptr && offer->next->ep_attr->type != offer->ep_attr->type) ++kind;
   }
-  std::ranges::stable_sort(found, [](const Placed& a, const Placed& b) {
+  std::ranges::stable_sort(found, [](const InterfaceAnswer& a, const InterfaceAnswer& b) {
     return std::tuple(a.kind, a.is_loopback, a.domain) < std::tuple(b.kind, b.is_loopback, b.domain);
   });
   return found;
@@ -235,8 +236,8 @@ Result<void> ask(const Provider& provider, const Request& request, Answers& answ
     answers.add(std::move(answer));
     any = true;
   };
-  if (provider.places != nullptr)
-    for (Placed& placed : ask_places(provider, request)) add(std::move(placed.info));
+  if (provider.interface_domains != nullptr)
+    for (InterfaceAnswer& placed : ask_interfaces(provider, request)) add(std::move(placed.info));
   if (any) return {};
   Error address_refusal{0, {}};
   for (const fi_info* offer = provider.offers(provider); offer != nullptr; offer = offer->next) {

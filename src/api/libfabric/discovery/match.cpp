@@ -9,9 +9,9 @@
 #include <new>
 #include <string>
 
+#include "api/libfabric/discovery/interface_offer.hpp"
 #include "api/libfabric/discovery/match_parts.hpp"
 #include "api/libfabric/discovery/opened.hpp"
-#include "api/libfabric/discovery/placed.hpp"
 #include "api/libfabric/text/tostr.hpp"
 
 namespace weft::fi {
@@ -97,7 +97,7 @@ Result<void> match_domain_name(const Negotiation& talk) {
   const auto* domain = talk.hints->domain_attr;
   if (domain == nullptr) return {};
   auto ok = match_name(talk, "domain_attr->name", domain->name, talk.offer.domain_attr->name);
-  if (ok || talk.provider.places == nullptr) return ok;
+  if (ok || talk.provider.interface_domains == nullptr) return ok;
   return refuse(talk, "domain_attr->name", '"' + std::string(domain->name) + '"',
                 domain_names(talk.provider, talk.offer.addr_format));
 }
@@ -105,7 +105,7 @@ Result<void> match_domain_name(const Negotiation& talk) {
 Result<void> match_names(const Negotiation& talk) {
   if (talk.hints == nullptr) return {};
   // An interface says more than its network.
-  const bool domain_first = talk.provider.places != nullptr;
+  const bool domain_first = talk.provider.interface_domains != nullptr;
   if (domain_first)
     if (auto ok = match_domain_name(talk); !ok) return ok;
   if (const auto* fabric = talk.hints->fabric_attr) {
@@ -191,7 +191,7 @@ Result<void> match_caps(Negotiation& talk) {
 // at all means that nothing was said yet, and the demands are shown.
 Result<void> match_mode(Negotiation& talk) {
   if (talk.hints == nullptr) return {};
-  struct Place {
+  struct ModePart {
     const char* attribute;
     uint64_t demanded;
     uint64_t supported;
@@ -200,7 +200,7 @@ Result<void> match_mode(Negotiation& talk) {
   // A mode of 0 in a part stands for that of fi_info, fi_endpoint(3).
   const auto or_whole = [whole](uint64_t part) { return part != 0 ? part : whole; };
   const fi_info& hints = *talk.hints;
-  const Place places[] = {
+  const ModePart parts[] = {
       {"mode", talk.offer.mode, whole},
       {"tx_attr->mode", talk.offer.tx_attr->mode,
        or_whole(hints.tx_attr != nullptr ? hints.tx_attr->mode : 0)},
@@ -209,7 +209,7 @@ Result<void> match_mode(Negotiation& talk) {
       {"domain_attr->mode", talk.offer.domain_attr->mode,
        or_whole(hints.domain_attr != nullptr ? hints.domain_attr->mode : 0)},
   };
-  for (const Place& place : places) {
+  for (const ModePart& place : parts) {
     if ((place.demanded & ~place.supported) == 0) continue;
     return Error{FI_ENODATA, std::string(place.attribute) + ": " + talk.provider.name + " needs " +
                                  flags_text(place.demanded, FI_TYPE_MODE) + ", the program supports " +
@@ -262,11 +262,11 @@ Result<InfoPtr> match_offers(const Provider& provider, uint32_t version, const f
 }
 
 // The domain may be an interface, at any of its addresses.
-static Result<InfoPtr> match_at_places(const Provider& provider, uint32_t version, const fi_info& info) {
-  if (!names_place(&info)) return match_offers(provider, version, &info);
+static Result<InfoPtr> match_at_interfaces(const Provider& provider, uint32_t version, const fi_info& info) {
+  if (!names_interface(&info)) return match_offers(provider, version, &info);
   for (const fi_info* offer = provider.offers(provider); offer != nullptr; offer = offer->next) {
-    for (const providers::Place& place : provider.places(offer->addr_format, {}, {})) {
-      const PlacedOffer placed(*offer, place, offer->caps);
+    for (const providers::InterfaceDomain& place : provider.interface_domains(offer->addr_format, {}, {})) {
+      const InterfaceOffer placed(*offer, place, offer->caps);
       if (auto answer = match(provider, placed.info(), version, &info)) return answer;
     }
   }
@@ -281,7 +281,7 @@ Result<InfoPtr> match_any(const Provider& provider, uint32_t version, const fi_i
   // What fi_getinfo once referred to may be closed by now.
   if (known->fabric_attr != nullptr) known->fabric_attr->fabric = nullptr;
   if (known->domain_attr != nullptr) known->domain_attr->domain = nullptr;
-  if (provider.places != nullptr) return match_at_places(provider, version, *known);
+  if (provider.interface_domains != nullptr) return match_at_interfaces(provider, version, *known);
   return match_offers(provider, version, known.get());
 }
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/result.hpp"
-#include "providers/place.hpp"
+#include "providers/interface_domains.hpp"
 
 namespace weft::proto {
 struct DeviceRequest;  // device.hpp
@@ -79,10 +79,10 @@ struct Provider {
   // What the endpoints of a domain share; null: nothing (docs/devices.md).
   Result<std::unique_ptr<DomainDevice>> (*open_device)(const Provider& provider,
                                                        const proto::DeviceRequest& request) = nullptr;
-  // Places on this machine (providers/place.hpp), the best first, each offered as a domain besides the one of the offers: with
+  // Domains of this machine's interfaces (providers/interface_domains.hpp), the best first, each offered as a domain besides the one of the offers: with
   // `source` the one that has this address; with `destination` the one from which it is reached, then the others. Null: none.
-  std::vector<providers::Place> (*places)(uint32_t format, std::span<const std::byte> source,
-                                          std::span<const std::byte> destination) = nullptr;
+  std::vector<providers::InterfaceDomain> (*interface_domains)(
+      uint32_t format, std::span<const std::byte> source, std::span<const std::byte> destination) = nullptr;
 };
 
 // All providers of this build, in the order in which fi_getinfo returns them (registry.cpp).

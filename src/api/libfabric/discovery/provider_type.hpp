@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "providers/place.hpp"
+#include "providers/interface_domains.hpp"
 
 namespace weft::fi {
 
@@ -52,8 +52,8 @@ concept NamesDomains = requires(uint32_t format) {
 };
 // Offers a domain for each interface beside the one that has its name.
 template <class P>
-concept HasPlaces = requires(uint32_t format, std::span<const std::byte> address) {
-  { P::places(format, address, address) } -> std::same_as<std::vector<providers::Place>>;
+concept HasInterfaceDomains = requires(uint32_t format, std::span<const std::byte> address) {
+  { P::interface_domains(format, address, address) } -> std::same_as<std::vector<providers::InterfaceDomain>>;
 };
 // The longest message depends on the network.
 template <class P>

@@ -392,9 +392,9 @@ int control_port(::fid* fid, int command, void* arg) {
         return arg == nullptr ? -FI_EINVAL : get_op_flags(p, arg);
       case FI_SETOPSFLAG:
         return arg == nullptr ? -FI_EINVAL : set_op_flags(p, arg);
-      case work_place_command:
+      case work_target_command:
         if (!p.type->defers) return -FI_ENOSYS;
-        *static_cast<WorkPlace*>(arg) = place_of(p);
+        *static_cast<WorkTarget*>(arg) = work_target_of(p);
         return 0;
       case FI_ALIAS:
         return arg == nullptr ? -FI_EINVAL : make_alias(p, *static_cast<struct fi_alias*>(arg));

@@ -90,7 +90,7 @@ struct DataOps {
   }
   static ssize_t recvmsg(fid_ep* ep, const fi_msg* msg, uint64_t flags) {
     if constexpr (proto::RunsDeferredWork<E>)
-      if ((flags & FI_TRIGGER) != 0) return defer_message(place_of(port(ep)), FI_OP_RECV, *msg, flags);
+      if ((flags & FI_TRIGGER) != 0) return defer_message(work_target_of(port(ep)), FI_OP_RECV, *msg, flags);
     return receive(port(ep), false, msg->msg_iov, msg->iov_count, msg->addr, 0, 0, msg->context, flags);
   }
   static ssize_t trecv(fid_ep* ep, void* buf, size_t len, void*, fi_addr_t src, uint64_t tag, uint64_t ignore,
@@ -125,7 +125,7 @@ struct DataOps {
     return receive(port(ep), true, iov, count, src, tag, ignore, context, port(ep).rx->op_flags);
   }
   static ssize_t trecvmsg(fid_ep* ep, const fi_msg_tagged* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_tagged(place_of(port(ep)), FI_OP_TRECV, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_tagged(work_target_of(port(ep)), FI_OP_TRECV, *msg, flags);
     return receive(port(ep), true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->ignore,
                    msg->context, flags);
   }
@@ -179,13 +179,13 @@ struct DataOps {
   }
   static ssize_t sendmsg(fid_ep* ep, const fi_msg* msg, uint64_t flags) {
     if constexpr (proto::RunsDeferredWork<E>)
-      if ((flags & FI_TRIGGER) != 0) return defer_message(place_of(port(ep)), FI_OP_SEND, *msg, flags);
+      if ((flags & FI_TRIGGER) != 0) return defer_message(work_target_of(port(ep)), FI_OP_SEND, *msg, flags);
     proto::Request request = message(false, msg->msg_iov, msg->iov_count, msg->addr, 0, msg->context, flags);
     request.data = msg->data;
     return post(port(ep), request);
   }
   static ssize_t tsendmsg(fid_ep* ep, const fi_msg_tagged* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_tagged(place_of(port(ep)), FI_OP_TSEND, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_tagged(work_target_of(port(ep)), FI_OP_TSEND, *msg, flags);
     proto::Request request =
         message(true, msg->msg_iov, msg->iov_count, msg->addr, msg->tag, msg->context, flags);
     request.data = msg->data;
@@ -298,7 +298,7 @@ struct DataOps {
     return rma(port(ep), proto::OpKind::Read, iov, count, src, &target, 1, 0, context, port(ep).tx->op_flags);
   }
   static ssize_t readmsg(fid_ep* ep, const fi_msg_rma* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_rma(place_of(port(ep)), FI_OP_READ, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_rma(work_target_of(port(ep)), FI_OP_READ, *msg, flags);
     return rma(port(ep), proto::OpKind::Read, msg->msg_iov, msg->iov_count, msg->addr, msg->rma_iov,
                msg->rma_iov_count, 0, msg->context, flags);
   }
@@ -315,7 +315,7 @@ struct DataOps {
                port(ep).tx->op_flags);
   }
   static ssize_t writemsg(fid_ep* ep, const fi_msg_rma* msg, uint64_t flags) {
-    if ((flags & FI_TRIGGER) != 0) return defer_rma(place_of(port(ep)), FI_OP_WRITE, *msg, flags);
+    if ((flags & FI_TRIGGER) != 0) return defer_rma(work_target_of(port(ep)), FI_OP_WRITE, *msg, flags);
     return rma(port(ep), proto::OpKind::Write, msg->msg_iov, msg->iov_count, msg->addr, msg->rma_iov,
                msg->rma_iov_count, msg->data, msg->context, flags);
   }
@@ -368,7 +368,7 @@ struct DataOps {
   }
   static ssize_t atomic_writemsg(fid_ep* ep, const fi_msg_atomic* msg, uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0)
-      return defer_atomic(place_of(port(ep)), FI_OP_ATOMIC, *msg, nullptr, nullptr, flags);
+      return defer_atomic(work_target_of(port(ep)), FI_OP_ATOMIC, *msg, nullptr, nullptr, flags);
     return atomic(port(ep), {core::AtomicKind::Write, msg->msg_iov, msg->iov_count}, msg->addr, msg->rma_iov,
                   msg->rma_iov_count, msg->datatype, msg->op, msg->data, msg->context, flags);
   }
@@ -398,7 +398,7 @@ struct DataOps {
                           uint64_t flags) {
     if ((flags & FI_TRIGGER) != 0) {
       const fi_msg_fetch results{resultv, nullptr, result_count};
-      return defer_atomic(place_of(port(ep)), FI_OP_FETCH_ATOMIC, *msg, &results, nullptr, flags);
+      return defer_atomic(work_target_of(port(ep)), FI_OP_FETCH_ATOMIC, *msg, &results, nullptr, flags);
     }
     return atomic(
         port(ep), {core::AtomicKind::Fetch, msg->msg_iov, msg->iov_count, nullptr, 0, resultv, result_count},
@@ -427,7 +427,7 @@ struct DataOps {
     if ((flags & FI_TRIGGER) != 0) {
       const fi_msg_fetch results{resultv, nullptr, result_count};
       const fi_msg_compare compares{cmp, nullptr, cmp_count};
-      return defer_atomic(place_of(port(ep)), FI_OP_COMPARE_ATOMIC, *msg, &results, &compares, flags);
+      return defer_atomic(work_target_of(port(ep)), FI_OP_COMPARE_ATOMIC, *msg, &results, &compares, flags);
     }
     return atomic(
         port(ep),

@@ -21,15 +21,16 @@ Cntr* counter_of(const Domain& domain, fid_cntr* fid) noexcept {
 }
 
 // What may be deferred on this port: 0 or -FI_E*, with a line in the log.
-int check_place(const WorkPlace& place, fi_op_type type, uint64_t flags) noexcept {
-  const Domain& domain = *place.domain;
-  if (place.lane == nullptr) return refuse(domain, FI_ENOSYS, "a shared receive context takes none");
-  if ((place.caps & FI_TRIGGER) == 0)
+int check_target(const WorkTarget& work_target, fi_op_type type, uint64_t flags) noexcept {
+  const Domain& domain = *work_target.domain;
+  if (work_target.lane == nullptr) return refuse(domain, FI_ENOSYS, "a shared receive context takes none");
+  if ((work_target.caps & FI_TRIGGER) == 0)
     return refuse(domain, FI_EOPNOTSUPP, "the endpoint was opened without FI_TRIGGER");
-  if (!place.enabled) return refuse(domain, FI_EOPBADSTATE, "the endpoint is not enabled");
+  if (!work_target.enabled) return refuse(domain, FI_EOPBADSTATE, "the endpoint is not enabled");
   if (!is_receive(type))
-    return place.tx != nullptr ? 0 : refuse(domain, FI_EINVAL, "a receive context does not transmit");
-  if (place.rx == nullptr) return refuse(domain, FI_ENOSYS, "the endpoint has no receive queue of its own");
+    return work_target.tx != nullptr ? 0 : refuse(domain, FI_EINVAL, "a receive context does not transmit");
+  if (work_target.rx == nullptr)
+    return refuse(domain, FI_ENOSYS, "the endpoint has no receive queue of its own");
   if ((flags & (FI_PEEK | FI_CLAIM | FI_DISCARD)) != 0)
     return refuse(domain, FI_ENOSYS, "FI_PEEK, FI_CLAIM and FI_DISCARD cannot wait for a counter");
   return 0;
@@ -60,12 +61,12 @@ ssize_t submit_triggered(std::unique_ptr<Deferral> work, const void* triggered_c
 
 // The body of defer_...: `take(work, flags)` copies the operation.
 template <class Take>
-ssize_t defer(const WorkPlace& place, fi_op_type type, const void* context, uint64_t flags,
+ssize_t defer(const WorkTarget& work_target, fi_op_type type, const void* context, uint64_t flags,
               Take&& take) noexcept {
-  if (const int status = check_place(place, type, flags); status != 0) return status;
-  std::unique_ptr<Deferral> work(new (std::nothrow) Deferral(*place.domain));
+  if (const int status = check_target(work_target, type, flags); status != 0) return status;
+  std::unique_ptr<Deferral> work(new (std::nothrow) Deferral(*work_target.domain));
   if (work == nullptr) return -FI_ENOMEM;
-  work->place = place;
+  work->work_target = work_target;
   if (const int status = take(*work, flags & ~uint64_t{FI_TRIGGER}); status != 0) return status;
   return submit_triggered(std::move(work), context);
 }
@@ -103,7 +104,7 @@ ssize_t post(Port& port, Deferral& work) noexcept {
 }
 
 ssize_t start(Deferral& work) noexcept {
-  auto& port = *static_cast<Port*>(work.place.port);
+  auto& port = *static_cast<Port*>(work.work_target.port);
   port.extra_counter = work.is_deferred_work() ? &work.relay : nullptr;
   port.quiet = work.is_quiet() ? &work.quiet : nullptr;
   const ssize_t status = post(port, work);
@@ -114,36 +115,38 @@ ssize_t start(Deferral& work) noexcept {
 
 }  // namespace
 
-WorkPlace place_of(Port& port) noexcept {
-  WorkPlace place;
-  place.domain = port.domain;
-  place.lane = port.core != nullptr ? port.core->work : nullptr;
-  place.port = &port;
-  place.tx = port.tx;
-  place.rx = port.shared_receiver == nullptr ? port.rx : nullptr;
-  place.caps = port.caps;
-  place.enabled = port.enabled;
-  place.inject_bytes = port.core != nullptr ? port.core->limits().inject_bytes : 0;
-  place.start = start;
-  return place;
+WorkTarget work_target_of(Port& port) noexcept {
+  WorkTarget work_target;
+  work_target.domain = port.domain;
+  work_target.lane = port.core != nullptr ? port.core->work : nullptr;
+  work_target.port = &port;
+  work_target.tx = port.tx;
+  work_target.rx = port.shared_receiver == nullptr ? port.rx : nullptr;
+  work_target.caps = port.caps;
+  work_target.enabled = port.enabled;
+  work_target.inject_bytes = port.core != nullptr ? port.core->limits().inject_bytes : 0;
+  work_target.start = start;
+  return work_target;
 }
 
-ssize_t defer_message(const WorkPlace& place, fi_op_type type, const fi_msg& msg, uint64_t flags) noexcept {
-  return defer(place, type, msg.context, flags,
+ssize_t defer_message(const WorkTarget& work_target, fi_op_type type, const fi_msg& msg,
+                      uint64_t flags) noexcept {
+  return defer(work_target, type, msg.context, flags,
                [&](Deferral& work, uint64_t own) { return work.take(type, msg, own); });
 }
-ssize_t defer_tagged(const WorkPlace& place, fi_op_type type, const fi_msg_tagged& msg,
+ssize_t defer_tagged(const WorkTarget& work_target, fi_op_type type, const fi_msg_tagged& msg,
                      uint64_t flags) noexcept {
-  return defer(place, type, msg.context, flags,
+  return defer(work_target, type, msg.context, flags,
                [&](Deferral& work, uint64_t own) { return work.take(type, msg, own); });
 }
-ssize_t defer_rma(const WorkPlace& place, fi_op_type type, const fi_msg_rma& msg, uint64_t flags) noexcept {
-  return defer(place, type, msg.context, flags,
+ssize_t defer_rma(const WorkTarget& work_target, fi_op_type type, const fi_msg_rma& msg,
+                  uint64_t flags) noexcept {
+  return defer(work_target, type, msg.context, flags,
                [&](Deferral& work, uint64_t own) { return work.take(type, msg, own); });
 }
-ssize_t defer_atomic(const WorkPlace& place, fi_op_type type, const fi_msg_atomic& msg,
+ssize_t defer_atomic(const WorkTarget& work_target, fi_op_type type, const fi_msg_atomic& msg,
                      const fi_msg_fetch* fetch, const fi_msg_compare* compare, uint64_t flags) noexcept {
-  return defer(place, type, msg.context, flags,
+  return defer(work_target, type, msg.context, flags,
                [&](Deferral& work, uint64_t own) { return work.take(type, msg, fetch, compare, own); });
 }
 
@@ -211,7 +214,7 @@ namespace {
 // Every fi_op_... of a data transfer starts with its endpoint.
 fid_ep* endpoint_of(const fi_deferred_work& request) noexcept { return request.op.msg->ep; }
 
-int place_for(const Domain& domain, fid_ep* ep, WorkPlace& place) {
+int work_target_for(const Domain& domain, fid_ep* ep, WorkTarget& work_target) {
   if (ep == nullptr) return refuse(domain, FI_EINVAL, "the endpoint is missing");
   switch (ep->fid.fclass) {
     case FI_CLASS_EP:
@@ -222,7 +225,7 @@ int place_for(const Domain& domain, fid_ep* ep, WorkPlace& place) {
     default:
       return refuse(domain, FI_EINVAL, "the endpoint is none that moves data");
   }
-  if (fi_control(&ep->fid, work_place_command, &place) != 0 || place.domain != &domain)
+  if (fi_control(&ep->fid, work_target_command, &work_target) != 0 || work_target.domain != &domain)
     return refuse(domain, FI_EINVAL, "the endpoint is none of this domain");
   return 0;
 }
@@ -250,10 +253,11 @@ uint64_t flags_of(const fi_deferred_work& request) noexcept {
 }  // namespace
 
 int WorkQueue::fill_operation(Deferral& work, const fi_deferred_work& request) const {
-  if (const int status = place_for(domain_, endpoint_of(request), work.place); status != 0) return status;
+  if (const int status = work_target_for(domain_, endpoint_of(request), work.work_target); status != 0)
+    return status;
   const fi_op_type type = request.op_type;
   const uint64_t flags = flags_of(request) & ~uint64_t{FI_TRIGGER};
-  if (const int status = check_place(work.place, type, flags); status != 0) return status;
+  if (const int status = check_target(work.work_target, type, flags); status != 0) return status;
   if (is_receive(type) && (flags & FI_MULTI_RECV) != 0)
     return refuse(domain_, FI_ENOSYS, "a multi-receive buffer has no one completion to count");
   switch (type) {

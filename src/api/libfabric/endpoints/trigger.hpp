@@ -12,14 +12,16 @@
 namespace weft::fi {
 
 // Where operations of `port` wait and start. `lane` is null where the engine runs no deferred work.
-[[gnu::cold]] WorkPlace place_of(Port& port) noexcept;
+[[gnu::cold]] WorkTarget work_target_of(Port& port) noexcept;
 
 // FI_TRIGGER of a ...msg call: `msg.context` is a fi_triggered_context. Copies what it needs. 0 or -FI_E*.
-ssize_t defer_message(const WorkPlace& place, fi_op_type type, const fi_msg& msg, uint64_t flags) noexcept;
-ssize_t defer_tagged(const WorkPlace& place, fi_op_type type, const fi_msg_tagged& msg,
+ssize_t defer_message(const WorkTarget& work_target, fi_op_type type, const fi_msg& msg,
+                      uint64_t flags) noexcept;
+ssize_t defer_tagged(const WorkTarget& work_target, fi_op_type type, const fi_msg_tagged& msg,
                      uint64_t flags) noexcept;
-ssize_t defer_rma(const WorkPlace& place, fi_op_type type, const fi_msg_rma& msg, uint64_t flags) noexcept;
-ssize_t defer_atomic(const WorkPlace& place, fi_op_type type, const fi_msg_atomic& msg,
+ssize_t defer_rma(const WorkTarget& work_target, fi_op_type type, const fi_msg_rma& msg,
+                  uint64_t flags) noexcept;
+ssize_t defer_atomic(const WorkTarget& work_target, fi_op_type type, const fi_msg_atomic& msg,
                      const fi_msg_fetch* fetch, const fi_msg_compare* compare, uint64_t flags) noexcept;
 
 }  // namespace weft::fi

@@ -126,7 +126,7 @@ constexpr Provider describe() {
       .repeats_packets = repeats_packets<P>(),
       .open_device = device_opener<P>(),
   };
-  if constexpr (HasPlaces<P>) provider.places = P::places;
+  if constexpr (HasInterfaceDomains<P>) provider.interface_domains = P::interface_domains;
   if constexpr (proto::HasManyContexts<Engine>) {
     provider.scalable_endpoint = Open::open_scalable;
     provider.stx = Open::open_stx;

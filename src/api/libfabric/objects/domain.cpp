@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "api/libfabric/discovery/interface_offer.hpp"
 #include "api/libfabric/discovery/link_name.hpp"
 #include "api/libfabric/discovery/match.hpp"
 #include "api/libfabric/discovery/opened.hpp"
-#include "api/libfabric/discovery/placed.hpp"
 #include "api/libfabric/discovery/progress_choice.hpp"
 #include "api/libfabric/objects/domain_device.hpp"
 #include "api/libfabric/objects/objects.hpp"

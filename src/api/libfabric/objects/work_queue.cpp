@@ -108,9 +108,9 @@ int Deferral::own_source() noexcept {
                   : type == FI_OP_TSEND ? message.tagged.iov_count
                                         : message.rma.iov_count;
   const size_t bytes = element * (atomic ? total_of(operands.data(), count) : total_of(iov.data(), count));
-  if (bytes > place.inject_bytes) return -FI_EMSGSIZE;
+  if (bytes > work_target.inject_bytes) return -FI_EMSGSIZE;
   const size_t compare_bytes = element * total_of(compares.data(), compare_count);
-  if (compare_bytes > place.inject_bytes) return -FI_EMSGSIZE;
+  if (compare_bytes > work_target.inject_bytes) return -FI_EMSGSIZE;
   source.reset(new (std::nothrow) std::byte[bytes + compare_bytes]);
   if (source == nullptr) return -FI_ENOMEM;
   if (!atomic) {
@@ -156,7 +156,7 @@ WorkLane::~WorkLane() {
 }
 
 void WorkLane::close() noexcept {
-  const auto here = [this](const Deferral& work) { return work.place.lane == this; };
+  const auto here = [this](const Deferral& work) { return work.work_target.lane == this; };
   WorkQueue::AllList gone;
   queue_.withdraw(gone, here);
   std::vector<Cntr*> links;
@@ -224,7 +224,7 @@ bool WorkLane::start_ready() noexcept {
 
 // False: no room. Deferred work that was posted stays until its relay is told.
 bool WorkLane::start(Deferral& work) noexcept {
-  const ssize_t status = work.place.start(work);
+  const ssize_t status = work.work_target.start(work);
   if (status == -FI_EAGAIN) {
     std::scoped_lock guard(queue_.mutex_);
     work.state = Deferral::State::Ready;
@@ -247,7 +247,7 @@ WorkQueue::~WorkQueue() {
 int WorkQueue::submit(std::unique_ptr<Deferral> owned) noexcept {
   std::scoped_lock lock(domain_.lock);
   Deferral& work = *owned;
-  WorkLane* lane = work.place.lane;
+  WorkLane* lane = work.work_target.lane;
   // Under FI_THREAD_COMPLETION the triggering counter may be another thread's, which must not drive this
   // endpoint.
   if (lane != nullptr && serialised())
@@ -255,7 +255,7 @@ int WorkQueue::submit(std::unique_ptr<Deferral> owned) noexcept {
   if (lane != nullptr && work.completion != nullptr)
     if (const int status = lane->link(*work.completion); status != 0) return status;
   if (work.is_deferred_work() && !work.on_counter()) {
-    work.quiet.cq = work.place.tx != nullptr ? work.place.tx->cq : nullptr;
+    work.quiet.cq = work.work_target.tx != nullptr ? work.work_target.tx->cq : nullptr;
     work.quiet.selective = true;
     work.relay.set_signal(&work);
     work.relay.arm(1);
@@ -286,7 +286,7 @@ void WorkQueue::on_reached(Deferral& work) noexcept {
     if (!draining_) drain_counter_work(guard);
     return;
   }
-  WorkLane& lane = *work.place.lane;
+  WorkLane& lane = *work.work_target.lane;
   lane.ready_[work.receives()].push_back(work);
   mark_due(lane);
   // The endpoint's own thread starts it; it may be asleep.
@@ -318,8 +318,8 @@ void WorkQueue::on_finished(Deferral& work) noexcept {
   {
     std::scoped_lock guard(mutex_);
     work.state = Deferral::State::Finished;
-    work.place.lane->finished_.push_back(work);
-    mark_due(*work.place.lane);
+    work.work_target.lane->finished_.push_back(work);
+    mark_due(*work.work_target.lane);
   }
   if (completion == nullptr) return;
   if (failed) completion->counter.add_error(1);
@@ -461,7 +461,7 @@ int WorkQueue::flush_work(const Cntr* trigger) noexcept {
 int WorkQueue::cancel_triggered(const void* port, const void* context) noexcept {
   AllList found;
   withdraw(found, [&](const Deferral& work) {
-    return !work.is_deferred_work() && work.place.port == port && work.context() == context;
+    return !work.is_deferred_work() && work.work_target.port == port && work.context() == context;
   });
   if (found.empty()) return -FI_ENOENT;
   for (const Deferral& work : found) report(work, FI_ECANCELED);
@@ -471,12 +471,12 @@ int WorkQueue::cancel_triggered(const void* port, const void* context) noexcept 
 
 void WorkQueue::close_port(const void* port) noexcept {
   AllList gone;
-  withdraw(gone, [port](const Deferral& work) { return work.place.port == port; });
+  withdraw(gone, [port](const Deferral& work) { return work.work_target.port == port; });
   dispose(gone);
   // What was posted goes on in the engine, which may outlive the port's queues.
   std::scoped_lock guard(mutex_);
   for (Deferral& work : all_)
-    if (work.place.port == port) work.quiet.cq = nullptr;
+    if (work.work_target.port == port) work.quiet.cq = nullptr;
 }
 
 void WorkQueue::release(Cntr& cntr) noexcept {
@@ -538,15 +538,15 @@ core::Counter* endpoint_counter(const Deferral& work) noexcept {
   switch (work.type) {
     case FI_OP_RECV:
     case FI_OP_TRECV:
-      return work.place.rx->receives;
+      return work.work_target.rx->receives;
     case FI_OP_SEND:
     case FI_OP_TSEND:
-      return work.place.tx->sends;
+      return work.work_target.tx->sends;
     case FI_OP_WRITE:
     case FI_OP_ATOMIC:
-      return work.place.tx->writes;
+      return work.work_target.tx->writes;
     default:
-      return work.place.tx->reads;
+      return work.work_target.tx->reads;
   }
 }
 
@@ -554,7 +554,7 @@ core::Counter* endpoint_counter(const Deferral& work) noexcept {
 
 // The operation never started. Its completion says so, as if it had (fi_cq(3), fi_cq_readerr).
 void WorkQueue::report(const Deferral& work, int error) noexcept {
-  core::CompletionQueue* cq = work.receives() ? work.place.rx->cq : work.place.tx->cq;
+  core::CompletionQueue* cq = work.receives() ? work.work_target.rx->cq : work.work_target.tx->cq;
   if (cq != nullptr) {
     core::CompletionError entry;
     entry.base = {work.context(), completion_flags(work.type), 0, nullptr, 0, work.tag(), FI_ADDR_NOTAVAIL};

@@ -33,7 +33,7 @@ struct Deferral;
 inline constexpr size_t deferred_work_max = size_t{1} << 16;
 
 // Where operations are posted: a port whose type is forgotten.
-struct WorkPlace {
+struct WorkTarget {
   Domain* domain = nullptr;
   WorkLane* lane = nullptr;  // null: a shared receive context, which no endpoint drives
   void* port = nullptr;
@@ -85,7 +85,7 @@ struct Deferral final : core::Threshold,
   void notify() noexcept override;   // the operation has completed: `relay` has changed
 
   Domain& domain;
-  WorkPlace place;
+  WorkTarget work_target;
   State state = State::Waiting;  // under the queue's mutex
   Cntr* trigger = nullptr;       // held, like the next two
   Cntr* completion = nullptr;
@@ -223,8 +223,8 @@ class WorkQueue {
   bool draining_ = false;   // somebody is at them
 };
 
-// Asks a port for its WorkPlace: fi_control(&ep->fid, work_place_command, WorkPlace*). Private to this
+// Asks a port for its WorkTarget: fi_control(&ep->fid, work_target_command, WorkTarget*). Private to this
 // library.
-inline constexpr int work_place_command = static_cast<int>(FI_PROV_SPECIFIC | 0x776f);
+inline constexpr int work_target_command = static_cast<int>(FI_PROV_SPECIFIC | 0x776f);
 
 }  // namespace weft::fi

@@ -14,7 +14,7 @@
 #include "api/libfabric/text/tostr.hpp"
 #include "base/settings.hpp"
 #include "os/setting_file.hpp"
-#include "providers/place.hpp"
+#include "providers/interface_domains.hpp"
 
 namespace weft::fi {
 namespace {
@@ -45,7 +45,7 @@ void report_subsystems() {
 void report_interfaces() {
   for (const char* name : {"FI_TCP_IFACE", "FI_UDP_IFACE"}) {
     const char* text = os::setting(name);
-    if (text == nullptr || *text == 0 || providers::is_interface_place(text)) continue;
+    if (text == nullptr || *text == 0 || providers::is_listable_interface(text)) continue;
     log_warn(kCore, FI_LOG_CORE, "%s=%s: no interface of that name is up and has an address; all are listed",
              name, text);
   }

@@ -13,17 +13,17 @@ namespace weft::verbs {
 // Puts errno back at its end, whatever system calls were made meanwhile.
 class ErrnoGuard {
  public:
-  ErrnoGuard() noexcept : place_(errno), before_(place_) {}
+  ErrnoGuard() noexcept : errno_(errno), before_(errno_) {}
   ErrnoGuard(const ErrnoGuard&) = delete;
   ErrnoGuard& operator=(const ErrnoGuard&) = delete;
-  ~ErrnoGuard() { place_ = before_; }
+  ~ErrnoGuard() { errno_ = before_; }
 
   // The call fails: with this errno, which is returned, or with the one that was set meanwhile.
   int fails(int code) noexcept { return before_ = code; }
-  void fails() noexcept { before_ = place_; }
+  void fails() noexcept { before_ = errno_; }
 
  private:
-  int& place_;  // of this thread
+  int& errno_;  // of this thread
   int before_;
 };
 

@@ -12,8 +12,8 @@ namespace weft::verbs::soft {
 namespace {
 
 // The request that is being built; past the room it goes into the last place, and wr_complete says ENOMEM.
-size_t place(const Batch& batch) noexcept { return batch.count == 0 ? 0 : batch.count - 1; }
-roce::SendRequest& current(Batch& batch) noexcept { return batch.requests[place(batch)]; }
+size_t last_index(const Batch& batch) noexcept { return batch.count == 0 ? 0 : batch.count - 1; }
+roce::SendRequest& current(Batch& batch) noexcept { return batch.requests[last_index(batch)]; }
 roce::SendRequest& current(ibv_qp_ex* qp) noexcept { return current(*of(qp).batch); }
 
 roce::SendRequest& begin(ibv_qp_ex* qp, roce::SendOpcode opcode) noexcept {
@@ -101,13 +101,13 @@ void set_elements(Batch& batch, const roce::Element* from, size_t count) noexcep
     batch.status = EINVAL;
     return;
   }
-  roce::Element* to = &batch.elements[place(batch) * batch.elements_each];
+  roce::Element* to = &batch.elements[last_index(batch) * batch.elements_each];
   std::copy_n(from, count, to);
   current(batch).elements = {to, count};
 }
 
 void set_inline(Batch& batch, size_t count, const ibv_data_buf* list) noexcept {
-  std::byte* const begin = batch.inline_bytes.data() + place(batch) * batch.inline_each;
+  std::byte* const begin = batch.inline_bytes.data() + last_index(batch) * batch.inline_each;
   size_t bytes = 0;
   for (size_t i = 0; i < count; ++i) {
     if (list[i].length > batch.inline_each - bytes) {

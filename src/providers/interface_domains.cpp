@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The interfaces of this machine as places.
-#include "providers/place.hpp"
+// The interfaces of this machine as domains.
+#include "providers/interface_domains.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -17,46 +17,46 @@ std::string network_of(const os::Interface& interface, os::InterfaceAddress one)
   return os::network_text(one);
 }
 
-std::vector<InterfacePlace> all_places(int family, std::string_view listed) {
-  std::vector<InterfacePlace> places;
+std::vector<DomainAddress> all_addresses(int family, std::string_view listed) {
+  std::vector<DomainAddress> addresses;
   for (const os::Interface& interface : os::interfaces())
     for (const os::InterfaceAddress& one : interface.addresses)
       if (family == AF_UNSPEC || one.address.family() == family)
-        places.push_back({interface.name, network_of(interface, one), one.address, !interface.is_loopback,
-                          listed.empty() || interface.name == listed});
-  return places;
+        addresses.push_back({interface.name, network_of(interface, one), one.address, !interface.is_loopback,
+                             listed.empty() || interface.name == listed});
+  return addresses;
 }
 
 }  // namespace
 
-bool is_interface_place(std::string_view interface) {
+bool is_listable_interface(std::string_view interface) {
   return std::ranges::any_of(os::interfaces(),
                              [interface](const os::Interface& one) { return one.name == interface; });
 }
 
-std::vector<InterfacePlace> interface_places(int family, const char* setting, const os::SocketAddress& source,
-                                             const os::SocketAddress& destination) {
+std::vector<DomainAddress> domain_addresses(int family, const char* setting, const os::SocketAddress& source,
+                                            const os::SocketAddress& destination) {
   const char* const named = setting != nullptr ? settings::text(setting) : nullptr;
-  const std::string_view listed = named != nullptr && is_interface_place(named) ? named : "";
-  std::vector<InterfacePlace> places = all_places(family, listed);
-  const auto place_with = [&places](const os::SocketAddress& address) {
-    return std::ranges::find_if(places, [&address](const InterfacePlace& one) {
+  const std::string_view listed = named != nullptr && is_listable_interface(named) ? named : "";
+  std::vector<DomainAddress> addresses = all_addresses(family, listed);
+  const auto address_with = [&addresses](const os::SocketAddress& address) {
+    return std::ranges::find_if(addresses, [&address](const DomainAddress& one) {
       const bool here = address.scope() == 0 || address.scope() == one.source.scope();
       return here && same_host(one.source, address);
     });
   };
   if (source && source.is_any()) {  // a port at any of them
-    std::erase_if(places,
-                  [&source](const InterfacePlace& one) { return one.source.family() != source.family(); });
-    for (InterfacePlace& one : places) {
+    std::erase_if(addresses,
+                  [&source](const DomainAddress& one) { return one.source.family() != source.family(); });
+    for (DomainAddress& one : addresses) {
       one.source.set_port(source.port());
       one.is_listed = false;
     }
-    return places;
+    return addresses;
   }
   if (source) {
-    const auto found = place_with(source);
-    if (found == places.end()) return {};
+    const auto found = address_with(source);
+    if (found == addresses.end()) return {};
     const uint32_t scope = found->source.scope();
     found->source = source;
     if (source.scope() == 0 && scope != 0) found->source.set_scope(scope);
@@ -64,16 +64,16 @@ std::vector<InterfacePlace> interface_places(int family, const char* setting, co
     return {*found};
   }
   if (destination) {
-    std::erase_if(places, [&destination](const InterfacePlace& one) {
+    std::erase_if(addresses, [&destination](const DomainAddress& one) {
       return one.source.family() != destination.family();
     });
-    for (InterfacePlace& one : places) one.is_listed = false;
-    if (const auto found = place_with(os::source_toward(destination)); found != places.end()) {
+    for (DomainAddress& one : addresses) one.is_listed = false;
+    if (const auto found = address_with(os::source_toward(destination)); found != addresses.end()) {
       found->is_listed = true;
-      std::rotate(places.begin(), found, found + 1);
+      std::rotate(addresses.begin(), found, found + 1);
     }
   }
-  return places;
+  return addresses;
 }
 
 }  // namespace weft::providers

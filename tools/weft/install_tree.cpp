@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Paths of the install tree and the search lists of the loader. Must not know what the library does.
-#include "place.hpp"
+#include "install_tree.hpp"
 
 #include <dlfcn.h>
 #include <sys/auxv.h>

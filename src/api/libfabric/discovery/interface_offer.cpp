@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Domains that are network interfaces.
-#include "api/libfabric/discovery/placed.hpp"
+#include "api/libfabric/discovery/interface_offer.hpp"
 
 #include <cstring>
 #include <span>
@@ -15,9 +15,9 @@ bool says(const char* name) noexcept { return name != nullptr && *name != 0; }
 
 }  // namespace
 
-PlacedOffer::PlacedOffer(const fi_info& offer, const providers::Place& place, uint64_t reach)
-    : domain_name_(place.domain),
-      fabric_name_(place.fabric),
+InterfaceOffer::InterfaceOffer(const fi_info& offer, const providers::InterfaceDomain& at, uint64_t reach)
+    : domain_name_(at.domain),
+      fabric_name_(at.fabric),
       domain_(*offer.domain_attr),
       fabric_(*offer.fabric_attr),
       info_(offer) {
@@ -30,7 +30,7 @@ PlacedOffer::PlacedOffer(const fi_info& offer, const providers::Place& place, ui
   info_.fabric_attr = &fabric_;
 }
 
-bool names_place(const fi_info* hints) noexcept {
+bool names_interface(const fi_info* hints) noexcept {
   if (hints == nullptr) return false;
   return (hints->domain_attr != nullptr && says(hints->domain_attr->name)) ||
          (hints->fabric_attr != nullptr && says(hints->fabric_attr->name));
@@ -38,19 +38,20 @@ bool names_place(const fi_info* hints) noexcept {
 
 std::vector<std::byte> source_in_domain(const Provider& provider, uint32_t format, const fi_info& info) {
   const char* const name = info.domain_attr != nullptr ? info.domain_attr->name : nullptr;
-  if (provider.places == nullptr || !says(name) || std::string_view(name) == provider.name) return {};
+  if (provider.interface_domains == nullptr || !says(name) || std::string_view(name) == provider.name)
+    return {};
   std::string fabric;  // of the info's own source
   if (info.src_addr != nullptr && info.src_addrlen >= provider.addrlen(format)) {
     const std::span given(static_cast<const std::byte*>(info.src_addr), provider.addrlen(format));
-    for (const providers::Place& place : provider.places(format, given, {}))
-      if (place.domain == name) fabric = place.fabric;
+    for (const providers::InterfaceDomain& at : provider.interface_domains(format, given, {}))
+      if (at.domain == name) fabric = at.fabric;
   }
   // Its port is that of one endpoint, and not of those that have no source: so the address is that of the place.
   std::vector<std::byte> first;
-  for (providers::Place& place : provider.places(format, {}, {})) {
-    if (place.domain != name) continue;
-    if (fabric.empty() || place.fabric == fabric) return std::move(place.source);
-    if (first.empty()) first = std::move(place.source);
+  for (providers::InterfaceDomain& at : provider.interface_domains(format, {}, {})) {
+    if (at.domain != name) continue;
+    if (fabric.empty() || at.fabric == fabric) return std::move(at.source);
+    if (first.empty()) first = std::move(at.source);
   }
   return first;
 }
@@ -61,7 +62,7 @@ std::string domain_names(const Provider& provider, uint32_t format) {
     const std::string quoted = '"' + name + '"';
     if (names.find(quoted) == std::string::npos) names += (names.empty() ? "" : ", ") + quoted;
   };
-  for (const providers::Place& place : provider.places(format, {}, {})) add(place.domain);
+  for (const providers::InterfaceDomain& at : provider.interface_domains(format, {}, {})) add(at.domain);
   add(provider.name);
   return names;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Search lists of the loader.
-#include "place.hpp"
+#include "install_tree.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Offers of providers that have a domain for each network interface (Provider::places). Must not know the providers.
+// Offers of providers that have a domain for each network interface (Provider::interface_domains). Must not know the providers.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -13,13 +13,13 @@
 
 namespace weft::fi {
 
-// An offer of the provider as it is at one place: with the names of the interface and its network. `offer` and `place` live longer.
-class PlacedOffer {
+// An offer of the provider as it is at one place: with the names of the interface and its network. `offer` and `at` live longer.
+class InterfaceOffer {
  public:
   // `reach`: of FI_LOCAL_COMM and FI_REMOTE_COMM, what is offered there.
-  PlacedOffer(const fi_info& offer, const providers::Place& place, uint64_t reach);
-  PlacedOffer(const PlacedOffer&) = delete;
-  PlacedOffer& operator=(const PlacedOffer&) = delete;
+  InterfaceOffer(const fi_info& offer, const providers::InterfaceDomain& at, uint64_t reach);
+  InterfaceOffer(const InterfaceOffer&) = delete;
+  InterfaceOffer& operator=(const InterfaceOffer&) = delete;
 
   const fi_info& info() const noexcept { return info_; }
 
@@ -32,7 +32,7 @@ class PlacedOffer {
 };
 
 // Whether hints name a domain or a fabric.
-bool names_place(const fi_info* hints) noexcept;
+bool names_interface(const fi_info* hints) noexcept;
 
 // The source address of an endpoint that is opened in the domain of that name and says none itself: empty where the name is that of no
 // interface. Of several addresses the one of `info`, else the best.

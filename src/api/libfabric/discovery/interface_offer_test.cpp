@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // A domain for each network interface: what is listed, what names and addresses choose, and what asking again gives.
-#include "api/libfabric/discovery/placed.hpp"
+#include "api/libfabric/discovery/interface_offer.hpp"
 
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
@@ -27,16 +27,17 @@ std::string text_of(std::span<const std::byte> bytes) {
 }
 
 // Two interfaces, the first with two addresses, and loopback. "far" is reached from the second one.
-std::vector<providers::Place> made_up_places(uint32_t, std::span<const std::byte> source,
-                                             std::span<const std::byte> destination) {
-  std::vector<providers::Place> all = {{"if0", "net0", bytes_of("made://a0")},
-                                       {"if0", "net1", bytes_of("made://a1")},
-                                       {"if1", "net2", bytes_of("made://b0")},
-                                       {"lo", "net3", bytes_of("made://lo"), false}};
+std::vector<providers::InterfaceDomain> made_up_domains(uint32_t, std::span<const std::byte> source,
+                                                        std::span<const std::byte> destination) {
+  std::vector<providers::InterfaceDomain> all = {{"if0", "net0", bytes_of("made://a0")},
+                                                 {"if0", "net1", bytes_of("made://a1")},
+                                                 {"if1", "net2", bytes_of("made://b0")},
+                                                 {"lo", "net3", bytes_of("made://lo"), false}};
   if (!source.empty()) {
-    std::erase_if(all,
-                  [&](const providers::Place& one) { return text_of(source) != text_of(one.source) + "!"; });
-    for (providers::Place& one : all) one.source.assign(source.begin(), source.end());
+    std::erase_if(all, [&](const providers::InterfaceDomain& one) {
+      return text_of(source) != text_of(one.source) + "!";
+    });
+    for (providers::InterfaceDomain& one : all) one.source.assign(source.begin(), source.end());
   } else if (text_of(destination) == "made://far") {
     std::swap(all[0], all[2]);
     for (size_t i = 1; i < all.size(); ++i) all[i].is_listed = false;
@@ -44,11 +45,11 @@ std::vector<providers::Place> made_up_places(uint32_t, std::span<const std::byte
   return all;
 }
 
-class PlacedDomains : public ::testing::Test {
+class InterfaceDomains : public ::testing::Test {
  protected:
-  PlacedDomains() {
+  InterfaceDomains() {
     unsetenv("FI_PROVIDER");
-    provider_.places = made_up_places;
+    provider_.interface_domains = made_up_domains;
     log_reset();
   }
 
@@ -71,7 +72,7 @@ class PlacedDomains : public ::testing::Test {
   InfoPtr infos_;
 };
 
-TEST_F(PlacedDomains, OneEntryForEachAddress) {
+TEST_F(InterfaceDomains, OneEntryForEachAddress) {
   EXPECT_EQ(ask(), "if0/net0/made://a0 if0/net1/made://a1 if1/net2/made://b0 lo/net3/made://lo");
   for (const fi_info* info = infos_.get(); info != nullptr; info = info->next) {
     const uint64_t reach = std::string(info->domain_attr->name) == "lo"
@@ -82,7 +83,7 @@ TEST_F(PlacedDomains, OneEntryForEachAddress) {
   }
 }
 
-TEST_F(PlacedDomains, Names) {
+TEST_F(InterfaceDomains, Names) {
   InfoPtr hints = made_up_hints();
   ASSERT_TRUE(assign_string(&hints->domain_attr->name, "if1"));
   EXPECT_EQ(ask(hints.get()), "if1/net2/made://b0");
@@ -94,18 +95,18 @@ TEST_F(PlacedDomains, Names) {
   EXPECT_EQ(ask(hints.get()), "error 61") << "that network is another interface's";
 }
 
-TEST_F(PlacedDomains, TheNameOfTheProviderIsAnyInterface) {
+TEST_F(InterfaceDomains, TheNameOfTheProviderIsAnyInterface) {
   InfoPtr hints = made_up_hints();
   ASSERT_TRUE(assign_string(&hints->domain_attr->name, "cloth"));
   EXPECT_EQ(ask(hints.get()), "cloth/cloth/made://");
 }
 
-TEST_F(PlacedDomains, Sources) {
+TEST_F(InterfaceDomains, Sources) {
   EXPECT_EQ(ask(nullptr, "b0", FI_SOURCE), "if1/net2/made://b0!");
   EXPECT_EQ(ask(nullptr, "any", FI_SOURCE), "cloth/cloth/made://any!") << "no interface has it";
 }
 
-TEST_F(PlacedDomains, Destinations) {
+TEST_F(InterfaceDomains, Destinations) {
   EXPECT_EQ(ask(nullptr, "far"), "if1/net2/made://b0");
   InfoPtr hints = made_up_hints();
   ASSERT_TRUE(assign_string(&hints->domain_attr->name, "if0"));
@@ -113,17 +114,17 @@ TEST_F(PlacedDomains, Destinations) {
       << "the interface that was asked, not the best way";
 }
 
-TEST_F(PlacedDomains, WhoLeavesTheHostDoesNotGetLoopback) {
+TEST_F(InterfaceDomains, WhoLeavesTheHostDoesNotGetLoopback) {
   InfoPtr hints = made_up_hints();
   hints->caps = FI_MSG | FI_REMOTE_COMM;
   EXPECT_EQ(ask(hints.get()), "if0/net0/made://a0 if0/net1/made://a1 if1/net2/made://b0");
-  provider_.places = [](uint32_t, std::span<const std::byte>, std::span<const std::byte>) {
-    return std::vector<providers::Place>{{"lo", "net3", bytes_of("made://lo"), false}};
+  provider_.interface_domains = [](uint32_t, std::span<const std::byte>, std::span<const std::byte>) {
+    return std::vector<providers::InterfaceDomain>{{"lo", "net3", bytes_of("made://lo"), false}};
   };
   EXPECT_EQ(ask(hints.get()), "cloth/cloth/made://") << "nothing else is up: any interface that comes";
 }
 
-TEST_F(PlacedDomains, OpenedByItsName) {
+TEST_F(InterfaceDomains, OpenedByItsName) {
   EXPECT_NE(ask(), "");
   const auto opened = match_any(provider_, kApiVersion, infos_->next->next);
   ASSERT_TRUE(opened) << opened.error().why;
