@@ -230,17 +230,17 @@ static void connected(struct rdm_conn *conn, const void *data, size_t len)
 static void conn_forget(struct rdm_conn *conn, struct list_head *gone)
 {
 	struct rdm_ep *ep = conn->ep;
-	struct rdm_kept *kept, *next;
+	struct rdm_buffered *buffered, *next;
 	int i;
 
 	spin_lock_bh(&ep->lock);
 	list_splice_init(&conn->pending, gone);
 	for (i = 0; i < 2; i++)
-		list_for_each_entry_safe(kept, next, &ep->kept[i], node)
-			if (kept->conn == conn) {
-				list_del(&kept->node);
-				ep->kept_count--;
-				kfree(kept);
+		list_for_each_entry_safe(buffered, next, &ep->buffered[i], node)
+			if (buffered->conn == conn) {
+				list_del(&buffered->node);
+				ep->buffered_count--;
+				kfree(buffered);
 			}
 	spin_unlock_bh(&ep->lock);
 }
@@ -363,7 +363,7 @@ static const struct fi_ops_ep ep_ops = { .enable = rdm_enable, .cancel = rdm_can
 
 static void end_receives(struct rdm_ep *ep)
 {
-	struct rdm_kept *kept, *next_kept;
+	struct rdm_buffered *buffered, *next_buffered;
 	struct rdm_op *op, *next;
 	LIST_HEAD(gone);
 	int i;
@@ -371,9 +371,9 @@ static void end_receives(struct rdm_ep *ep)
 	spin_lock_bh(&ep->lock);
 	for (i = 0; i < 2; i++) {
 		list_splice_tail_init(&ep->posted[i], &gone);
-		list_for_each_entry_safe(kept, next_kept, &ep->kept[i], node) {
-			list_del(&kept->node);
-			kfree(kept);
+		list_for_each_entry_safe(buffered, next_buffered, &ep->buffered[i], node) {
+			list_del(&buffered->node);
+			kfree(buffered);
 		}
 	}
 	spin_unlock_bh(&ep->lock);
@@ -452,7 +452,7 @@ int rdm_endpoint(struct fid_domain *domain, const struct fi_info *info, struct f
 	INIT_LIST_HEAD(&ep->now);
 	for (i = 0; i < 2; i++) {
 		INIT_LIST_HEAD(&ep->posted[i]);
-		INIT_LIST_HEAD(&ep->kept[i]);
+		INIT_LIST_HEAD(&ep->buffered[i]);
 	}
 	status = open_below(ep, info);
 	if (status) {

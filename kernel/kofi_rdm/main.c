@@ -71,7 +71,7 @@ static struct fi_info *offer(const struct fi_info *lower)
 	info->tx_attr->msg_order = lower->tx_attr->msg_order & FI_ORDER_SAS;
 	info->rx_attr->size = RDM_SIZE;
 	info->rx_attr->msg_order = info->tx_attr->msg_order;
-	info->rx_attr->total_buffered_recv = RDM_KEPT_BYTES;
+	info->rx_attr->total_buffered_recv = RDM_BUFFERED_BYTES;
 	info->domain_attr->av_type = FI_AV_TABLE;
 	snprintf(name, sizeof(name), "%s;" RDM_LAYER, lower->fabric_attr->prov_name);
 	strscpy(info->fabric_attr->prov_name, name, FI_NAME_MAX);

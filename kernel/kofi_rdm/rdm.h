@@ -29,8 +29,8 @@
 #define RDM_BUFFERS_IN		32		/* receive buffers of an accepted connection */
 #define RDM_BUFFERS_OUT		8
 #define RDM_CONNS_MAX		1024		/* of each direction */
-#define RDM_KEPT_BYTES		(8u << 20)	/* messages without a receive */
-#define RDM_KEPT_COUNT		65536
+#define RDM_BUFFERED_BYTES		(8u << 20)	/* messages without a receive */
+#define RDM_BUFFERED_COUNT		65536
 #define RDM_ANSWERS_MAX		8192		/* that a peer does not take */
 #define RDM_TARGETS_MAX		8
 #define RDM_NAME_MAX		32		/* bytes of an address below */
@@ -93,9 +93,9 @@ struct rdm_ep {
 	struct list_head	todo;
 	struct list_head	now;		/* of todo: this run of the work item */
 	struct list_head	posted[2];	/* receives: of messages, of tagged ones */
-	struct list_head	kept[2];
-	size_t			kept_bytes;
-	u32			kept_count;
+	struct list_head	buffered[2];
+	size_t			buffered_bytes;
+	u32			buffered_count;
 };
 
 /* What the queue of a connection below names by its contexts. */
@@ -162,7 +162,7 @@ struct rdm_op {
 };
 
 /* A message, or the announcement of one, that came before its receive. */
-struct rdm_kept {
+struct rdm_buffered {
 	struct list_head	node;
 	struct rdm_conn		*conn;		/* announcement */
 	bool			tagged, has_data;

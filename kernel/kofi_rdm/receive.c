@@ -46,14 +46,14 @@ static void pull(struct rdm_conn *conn, struct rdm_op *op, u64 id, u64 key)
 
 /* --- receives that are posted --- */
 
-static struct rdm_kept *kept_for(struct rdm_ep *ep, const struct rdm_op *op, bool tagged)
+static struct rdm_buffered *find_buffered(struct rdm_ep *ep, const struct rdm_op *op, bool tagged)
 {
-	struct rdm_kept *kept;
+	struct rdm_buffered *buffered;
 
-	list_for_each_entry(kept, &ep->kept[tagged], node)
-		if (!((kept->tag ^ op->op.done.entry.tag) & ~op->ignore) &&
-		    (!kept->conn || kept->conn->state != RDM_OVER))
-			return kept;
+	list_for_each_entry(buffered, &ep->buffered[tagged], node)
+		if (!((buffered->tag ^ op->op.done.entry.tag) & ~op->ignore) &&
+		    (!buffered->conn || buffered->conn->state != RDM_OVER))
+			return buffered;
 	return NULL;
 }
 
@@ -73,35 +73,35 @@ void rdm_post_recv(struct rdm_op *op)
 {
 	bool tagged = op->op.done.entry.flags & FI_TAGGED;
 	struct rdm_ep *ep = to_rdm(op->op.ep);
-	struct rdm_kept *kept;
+	struct rdm_buffered *buffered;
 	struct kofi_vec from;
 
 	spin_lock_bh(&ep->lock);
-	kept = kept_for(ep, op, tagged);
-	if (kept) {
-		list_del(&kept->node);
-		ep->kept_count--;
-		if (kept->conn)
-			kept->conn->busy++;
+	buffered = find_buffered(ep, op, tagged);
+	if (buffered) {
+		list_del(&buffered->node);
+		ep->buffered_count--;
+		if (buffered->conn)
+			buffered->conn->busy++;
 		else
-			ep->kept_bytes -= kept->len;
+			ep->buffered_bytes -= buffered->len;
 	} else {
 		list_add_tail(&op->op.node, &ep->posted[tagged]);
 	}
 	unhold_locked(ep);
 	spin_unlock_bh(&ep->lock);
-	if (!kept)
+	if (!buffered)
 		return;
-	meet(op, kept->len, kept->tag, kept->has_data, kept->data);
-	if (kept->conn) {
-		pull(kept->conn, op, kept->id, kept->key);
-		rdm_idle(kept->conn);
+	meet(op, buffered->len, buffered->tag, buffered->has_data, buffered->data);
+	if (buffered->conn) {
+		pull(buffered->conn, op, buffered->id, buffered->key);
+		rdm_idle(buffered->conn);
 	} else {
-		from = kofi_vec_buf(kept->bytes, kept->len);
+		from = kofi_vec_buf(buffered->bytes, buffered->len);
 		kofi_copy(&op->op.vec, 0, &from, 0, op->op.done.entry.len);
 		finish_receive(op);
 	}
-	kfree(kept);
+	kfree(buffered);
 }
 
 /* --- frames --- */
@@ -118,32 +118,32 @@ static bool keep_locked(struct rdm_ep *ep, struct rdm_conn *conn, const struct r
 {
 	bool tagged = head->flags & RDM_TAGGED;
 	size_t len = conn ? 0 : le64_to_cpu(head->len);
-	struct rdm_kept *kept;
+	struct rdm_buffered *buffered;
 
-	if (ep->kept_bytes + len > RDM_KEPT_BYTES || ep->kept_count >= RDM_KEPT_COUNT)
+	if (ep->buffered_bytes + len > RDM_BUFFERED_BYTES || ep->buffered_count >= RDM_BUFFERED_COUNT)
 		return false;
-	kept = kmalloc(struct_size(kept, bytes, len), GFP_ATOMIC);
-	if (!kept)
+	buffered = kmalloc(struct_size(buffered, bytes, len), GFP_ATOMIC);
+	if (!buffered)
 		return false;
-	kept->conn = conn;
-	kept->tagged = tagged;
-	kept->has_data = head->flags & RDM_DATA;
-	kept->tag = le64_to_cpu(head->tag);
-	kept->data = le64_to_cpu(head->data);
-	kept->len = le64_to_cpu(head->len);
-	kept->id = le64_to_cpu(head->id);
-	kept->key = le64_to_cpu(head->key);
-	memcpy(kept->bytes, bytes, len);
-	ep->kept_bytes += len;
-	ep->kept_count++;
-	list_add_tail(&kept->node, &ep->kept[tagged]);
+	buffered->conn = conn;
+	buffered->tagged = tagged;
+	buffered->has_data = head->flags & RDM_DATA;
+	buffered->tag = le64_to_cpu(head->tag);
+	buffered->data = le64_to_cpu(head->data);
+	buffered->len = le64_to_cpu(head->len);
+	buffered->id = le64_to_cpu(head->id);
+	buffered->key = le64_to_cpu(head->key);
+	memcpy(buffered->bytes, bytes, len);
+	ep->buffered_bytes += len;
+	ep->buffered_count++;
+	list_add_tail(&buffered->node, &ep->buffered[tagged]);
 	return true;
 }
 
 /* A message or an announcement; the latter's connection is entered. False: no room. */
 static bool on_message(struct rdm_conn *conn, const struct rdm_head *head, const void *bytes)
 {
-	bool tagged = head->flags & RDM_TAGGED, announced = head->kind == RDM_RTS, kept = true;
+	bool tagged = head->flags & RDM_TAGGED, announced = head->kind == RDM_RTS, buffered = true;
 	struct rdm_op *op, *found = NULL;
 	u64 tag = le64_to_cpu(head->tag);
 	struct rdm_ep *ep = conn->ep;
@@ -157,10 +157,10 @@ static bool on_message(struct rdm_conn *conn, const struct rdm_head *head, const
 			break;
 		}
 	if (!found)
-		kept = keep_locked(ep, announced ? conn : NULL, head, bytes);
+		buffered = keep_locked(ep, announced ? conn : NULL, head, bytes);
 	spin_unlock_bh(&ep->lock);
 	if (!found)
-		return kept;
+		return buffered;
 	meet(found, le64_to_cpu(head->len), tag, head->flags & RDM_DATA, le64_to_cpu(head->data));
 	if (announced) {
 		pull(conn, found, le64_to_cpu(head->id), le64_to_cpu(head->key));

@@ -270,7 +270,7 @@ TEST(CompletionQueue, AReadOfAFullQueueDrivesWhenItHasMadeRoom) {
 }
 
 // A drive that has to be, and entries that are held: the drive is made.
-TEST(CompletionQueue, HeldEntriesDoNotHideThatAnEndpointKeepsSomethingBack) {
+TEST(CompletionQueue, HeldEntriesDoNotHideThatAnEndpointHasDeferredSends) {
   CompletionQueue queue(1);
   Source source;
   source.queue = &queue;

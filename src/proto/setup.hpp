@@ -56,7 +56,7 @@ concept TakesAlias = requires(T& what, std::span<const std::byte> alias) {
 
 // It has a housekeeping every few milliseconds, and its events are told that time passes. Who drives another counts polls.
 template <class T>
-concept KeepsHouse = std::remove_cvref_t<T>::keeps_house;
+concept HasHousekeeping = std::remove_cvref_t<T>::has_housekeeping;
 
 // --- words for people ---
 

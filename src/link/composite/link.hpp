@@ -138,7 +138,7 @@ class Link : public proto::LinkBase,
   static constexpr size_t segment_bytes = std::max(Local::segment_bytes, Remote::segment_bytes);
   static constexpr bool small_credit = proto::has_small_credit<Local>;
   static constexpr size_t address_length = Names::address_length;
-  static constexpr bool keeps_house = proto::KeepsHouse<Local> && proto::KeepsHouse<Remote>;
+  static constexpr bool has_housekeeping = proto::HasHousekeeping<Local> && proto::HasHousekeeping<Remote>;
 
   Link() = default;
   Link(const Link&) = delete;

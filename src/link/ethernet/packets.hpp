@@ -138,7 +138,7 @@ class EthernetPackets {
     if (has_nothing()) return 0;
     now_ = Clock::now();
     Tap<Handler> tap{*this, handler};
-    stack_.take_own([&](wire::Bytes frame) { tap.on_frame(ReceivedFrame{frame, 0, true}); });
+    stack_.deliver_own([&](wire::Bytes frame) { tap.on_frame(ReceivedFrame{frame, 0, true}); });
     (void)frames_.poll(tap);
     if (stack_.is_busy()) [[unlikely]] {
       stack_.tick(now_);
@@ -238,7 +238,7 @@ class EthernetPackets {
       return frames_.send(&part, 1);
     };
     stack_.take_control(send);
-    stack_.take_kept(send);
+    stack_.send_resolved(send);
     flush();
   }
   void flush() noexcept {

@@ -259,10 +259,10 @@ TEST(EthernetRoom, ASenderToAGroupHearsWhatHasLeftOfATrain) { expect_own_segment
 
 TEST_P(Ethernet, what_waits_is_bounded_and_lost_when_nobody_answers) {
   open();
-  for (size_t i = 0; i < 3 * Stack::kept_for_host_max; ++i) EXPECT_EQ(send(one, nobody(), "x"), 0);
-  EXPECT_EQ(one.counters().unreachable, 2 * Stack::kept_for_host_max);
+  for (size_t i = 0; i < 3 * Stack::buffered_per_host_max; ++i) EXPECT_EQ(send(one, nobody(), "x"), 0);
+  EXPECT_EQ(one.counters().unreachable, 2 * Stack::buffered_per_host_max);
   wait(3'000);
-  EXPECT_EQ(one.counters().unreachable, 3 * Stack::kept_for_host_max);
+  EXPECT_EQ(one.counters().unreachable, 3 * Stack::buffered_per_host_max);
   EXPECT_EQ(send(one, nobody(), "x"), -EHOSTUNREACH);
   // All places are free again.
   EXPECT_EQ(send(one, there(), "y"), 0);
@@ -273,7 +273,7 @@ TEST_P(Ethernet, what_waits_is_bounded_and_lost_when_nobody_answers) {
 TEST_P(Ethernet, a_first_burst_waits_up_to_its_bytes_and_leaves_in_order) {
   open();
   constexpr size_t bytes = 1400;
-  const size_t most = Stack::kept_bytes_for_host_max / (udp_at() + wire::Udp::bytes + bytes);
+  const size_t most = Stack::buffered_bytes_per_host_max / (udp_at() + wire::Udp::bytes + bytes);
   ASSERT_GT(most, 100u);
   const auto text = [&](size_t n) { return std::to_string(n) + std::string(bytes - 3, '.'); };
   for (size_t i = 100; i < 100 + most + 5; ++i) EXPECT_EQ(send(one, there(), text(i)), 0);
@@ -288,7 +288,7 @@ TEST_P(Ethernet, a_first_burst_waits_up_to_its_bytes_and_leaves_in_order) {
   EXPECT_EQ(one.counters().unreachable, 6u);
   // Nothing is counted any more: as many wait again.
   EXPECT_EQ(send(one, there(), "known"), 0);
-  for (size_t i = 0; i < Stack::kept_max; ++i) EXPECT_EQ(send(one, here(), "me"), 0);
+  for (size_t i = 0; i < Stack::buffered_max; ++i) EXPECT_EQ(send(one, here(), "me"), 0);
   EXPECT_EQ(send(one, here(), "me"), -EAGAIN);
 }
 
@@ -407,7 +407,7 @@ TEST_P(Ethernet, packets_to_the_own_address_come_back) {
   EXPECT_EQ(at_one.packets[0].source, here().text());
   int taken = 0;
   while (send(one, here(), "me") == 0) ++taken;
-  EXPECT_EQ(taken, static_cast<int>(Stack::kept_max));
+  EXPECT_EQ(taken, static_cast<int>(Stack::buffered_max));
   turn();
   EXPECT_EQ(send(one, here(), "me"), 0);
 }

@@ -145,12 +145,12 @@ Result<void> Stack::open(const os::SocketAddress& own, const Network& network, c
   route_ = {};
   counters_ = {};
   slots_.clear();
-  slots_.resize(kept_max);
+  slots_.resize(buffered_max);
   order_.clear();
-  order_.reserve(kept_max);
+  order_.reserve(buffered_max);
   free_.clear();
-  for (size_t slot = kept_max; slot-- > 0;) free_.push_back(static_cast<uint16_t>(slot));
-  kept_bytes_ = 0;
+  for (size_t slot = buffered_max; slot-- > 0;) free_.push_back(static_cast<uint16_t>(slot));
+  buffered_bytes_ = 0;
   control_count_ = own_count_ = found_ = 0;
   announce();
   return {};
@@ -159,7 +159,7 @@ Result<void> Stack::open(const os::SocketAddress& own, const Network& network, c
 void Stack::close() noexcept {
   order_.clear();
   groups_.clear();
-  control_count_ = own_count_ = found_ = kept_bytes_ = 0;
+  control_count_ = own_count_ = found_ = buffered_bytes_ = 0;
   slots_.clear();
   free_.clear();
 }
@@ -292,9 +292,9 @@ bool Stack::keep(const Head& head, const iovec* parts, size_t count) noexcept {
   size_t bytes = head.count;
   for (size_t i = 0; i < count; ++i) bytes += parts[i].iov_len;
   const auto has_room = [&] {
-    if (free_.empty() || kept_bytes_ + bytes > kept_bytes_max) return false;
-    return is_own || (route_.neighbor->waiting < kept_for_host_max &&
-                      route_.neighbor->waiting_bytes + bytes <= kept_bytes_for_host_max);
+    if (free_.empty() || buffered_bytes_ + bytes > buffered_bytes_max) return false;
+    return is_own || (route_.neighbor->waiting < buffered_per_host_max &&
+                      route_.neighbor->waiting_bytes + bytes <= buffered_bytes_per_host_max);
   };
   std::unique_ptr<std::byte[]> memory(has_room() ? new (std::nothrow) std::byte[bytes] : nullptr);
   if (memory == nullptr) {
@@ -309,7 +309,7 @@ bool Stack::keep(const Head& head, const iovec* parts, size_t count) noexcept {
   free_.pop_back();
   order_.push_back(slot);
   slots_[slot] = {std::move(memory), route_.next_hop, bytes, is_own};
-  kept_bytes_ += bytes;
+  buffered_bytes_ += bytes;
   if (is_own) {
     ++own_count_;
   } else {
@@ -329,7 +329,7 @@ Bytes Stack::ready(size_t slot) noexcept {
 }
 
 void Stack::give_back(size_t slot) noexcept {
-  kept_bytes_ -= slots_[slot].bytes;
+  buffered_bytes_ -= slots_[slot].bytes;
   slots_[slot].memory.reset();
   free_.push_back(static_cast<uint16_t>(slot));
 }

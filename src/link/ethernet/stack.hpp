@@ -50,10 +50,10 @@ class Stack {
   // Packets that wait, for neighbours and from us to us, and their bytes; and of them those for one neighbour. The
   // first burst to somebody is a window of RoCEv2 or udp;ofi_rxd: what does not fit is lost, and is sent again a timeout
   // later.
-  static constexpr size_t kept_max = 512;
-  static constexpr size_t kept_bytes_max = size_t{512} << 10;
-  static constexpr size_t kept_for_host_max = 256;
-  static constexpr size_t kept_bytes_for_host_max = size_t{256} << 10;
+  static constexpr size_t buffered_max = 512;
+  static constexpr size_t buffered_bytes_max = size_t{512} << 10;
+  static constexpr size_t buffered_per_host_max = 256;
+  static constexpr size_t buffered_bytes_per_host_max = size_t{256} << 10;
   static constexpr size_t control_max = 32;
   static constexpr size_t groups_max = 16;
 
@@ -94,7 +94,7 @@ class Stack {
   // gateway), -EACCES (a broadcast), -EINVAL (an address of another kind).
   int write_head(std::span<const std::byte> to, const iovec* parts, size_t count, uint16_t identification,
                  uint64_t now, Head& head) noexcept;
-  // The packet waits until take_kept() or take_own(), or is lost: more than there is room for waits for that neighbour.
+  // The packet waits until send_resolved() or deliver_own(), or is lost: more than there is room for waits for that neighbour.
   // False: the owner tries again, packets of ours to us wait.
   bool keep(const Head& head, const iovec* parts, size_t count) noexcept;
 
@@ -115,7 +115,7 @@ class Stack {
   }
   // Packets whose neighbour was found, in their order.
   template <class Send>
-  void take_kept(Send&& send) noexcept {
+  void send_resolved(Send&& send) noexcept {
     if (found_ == 0) return;
     for (size_t i = 0; i < order_.size();) {
       const wire::Bytes frame = ready(order_[i]);
@@ -130,7 +130,7 @@ class Stack {
   }
   // Packets of ours to us, as frames for on_frame(); at most as many as there are when it is called.
   template <class Deliver>
-  void take_own(Deliver&& deliver) noexcept {
+  void deliver_own(Deliver&& deliver) noexcept {
     for (size_t left = own_count_; left != 0; --left) {
       const size_t slot = pop_own();
       deliver(wire::Bytes(slots_[slot].memory.get(), slots_[slot].bytes));
@@ -216,9 +216,9 @@ class Stack {
   os::SocketAddress source_;  // of the packet that is shown
   std::vector<Group> groups_;
 
-  size_t found_ = 0;      // neighbours that may have been found since the last take_kept()
+  size_t found_ = 0;      // neighbours that may have been found since the last send_resolved()
   size_t own_count_ = 0;  // packets of ours to us
-  size_t kept_bytes_ = 0;
+  size_t buffered_bytes_ = 0;
   std::vector<Slot> slots_;
   std::vector<uint16_t> order_;  // slots with packets, the oldest first
   std::vector<uint16_t> free_;

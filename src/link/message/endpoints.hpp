@@ -9,12 +9,12 @@
 //   - reserve() gives a buffer of message_bytes_max bytes to fill, or null when all are on their way; commit() sends it. A buffer that the
 //     device does not take at once is kept and tried again by poll(). Endpoints that have no such number of buffers may have busy(): true
 //     when what is committed would wait. Then only messages follow that cannot be put off, of which there are few.
-//   - Endpoints that keep something for the next poll() by themselves have keeps_back(), and push() of a connection, as links do.
+//   - Endpoints that keep something for the next poll() by themselves have has_deferred_sends(), and push() of a connection, as links do.
 //   - Endpoints that may keep what was committed for long, because there is no room, have taken() and completed() of a connection: marks behind all
 //     that was committed, and behind what needs them no more. Both only grow; a connection that has failed completes nothing more.
 //   - Endpoints that can send from where bytes lie have commit_parts(): a message out of a front and parts, which are
 //     written or copied before it returns. False: nothing was sent. commit_in_place(): the same, and the parts stay as
-//     they are until completed() has passed what taken() then is, or the connection is closed. keep_parts(): what waits
+//     they are until completed() has passed what taken() then is, or the connection is closed. retain_parts(): what waits
 //     is copied.
 //   - Such endpoints may have large_message_bytes_max: a message of that length, with one frame, needs no more of the
 //     receiver than others do.
@@ -90,8 +90,8 @@ concept TakesMessageParts = requires(H& handler, Connection& connection, std::sp
 
 // Something waits for the next poll() by itself; push(): that of one connection goes now.
 template <class E>
-concept KeepsMessagesBack = requires(E& endpoints, typename E::Connection& connection) {
-  { endpoints.keeps_back() }
+concept CoalescesMessages = requires(E& endpoints, typename E::Connection& connection) {
+  { endpoints.has_deferred_sends() }
   noexcept->std::same_as<bool>;
   { endpoints.push(connection) }
   noexcept;
@@ -144,7 +144,7 @@ concept SendsParts = requires(E& endpoints, typename E::Connection& connection,
   noexcept->std::same_as<bool>;
   { endpoints.commit_in_place(connection, front, parts, size_t{}) }
   noexcept->std::same_as<bool>;
-  { endpoints.keep_parts(connection) }
+  { endpoints.retain_parts(connection) }
   noexcept;
 };
 

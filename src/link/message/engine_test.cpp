@@ -9,7 +9,7 @@
 namespace weft::link::message {
 namespace {
 
-static_assert(proto::HasSendCompletion<FakeLink> && proto::KeepsBack<FakeLink>);
+static_assert(proto::HasSendCompletion<FakeLink> && proto::Coalesces<FakeLink>);
 
 constexpr size_t message_bytes = 2000;
 constexpr uint64_t tag = 7;

@@ -203,7 +203,7 @@ class FakeLargeEndpoints : public FakeEndpoints {
                        size_t part_count) noexcept {
     return commit_parts(connection, front, parts, part_count);
   }
-  void keep_parts(Connection&) noexcept {}
+  void retain_parts(Connection&) noexcept {}
 };
 static_assert(HasLargeMessages<FakeLargeEndpoints> && !HasLargeMessages<FakeEndpoints>);
 

@@ -67,8 +67,8 @@ class MessageLink : public proto::LinkBase {
 
   // Messages that are no frames are few, and have buffers of their own: a handshake, a goodbye, and at most two that return credits, since each
   // returns half of them.
-  static constexpr size_t buffers_kept = 4;
-  static constexpr size_t credits_of_ours = E::receive_count - buffers_kept;
+  static constexpr size_t buffers_reserved = 4;
+  static constexpr size_t credits_of_ours = E::receive_count - buffers_reserved;
   static constexpr size_t heads_bytes_max = head_bytes + proto::stream::head_bytes_max;
   static constexpr bool sends_large = HasLargeMessages<E>;
   static constexpr size_t usual_frame_bytes_max = E::message_bytes_max - heads_bytes_max;
@@ -87,7 +87,7 @@ class MessageLink : public proto::LinkBase {
   static constexpr size_t collected_frame_bytes_max = 2048;  // larger ones go alone, or wait with the engine
   static constexpr size_t collected_bytes_sent = 8192;       // so many are worth a message
   static constexpr size_t silent_max = 1024;                 // connections that have not said who they are
-  static_assert(E::receive_count >= 2 * buffers_kept && E::receive_count <= UINT16_MAX);
+  static_assert(E::receive_count >= 2 * buffers_reserved && E::receive_count <= UINT16_MAX);
   static_assert(usual_frame_bytes_max >= usual_limits.segment_bytes);
   static_assert(usual_frame_bytes_max >= eager_bytes_max + 512);
   static_assert(address_length <= address_bytes_max);
@@ -203,7 +203,7 @@ class MessageLink : public proto::LinkBase {
     return true;
   }
   void copy_out(Peer& peer) noexcept requires SendsParts<E> {
-    if (peer.channel != nullptr) endpoints_.keep_parts(*peer.channel->connection);
+    if (peer.channel != nullptr) endpoints_.retain_parts(*peer.channel->connection);
   }
 
   // Frames that wait for a credit are with us, and so is what the endpoints have not got rid of (proto::HasSendCompletion).
@@ -228,9 +228,9 @@ class MessageLink : public proto::LinkBase {
   void push_all() noexcept { send_all_collected(); }
 
   // Some frames wait for the next poll: those that came so close together that they share a message, or that have no credit.
-  bool keeps_back() const noexcept {
-    if constexpr (KeepsMessagesBack<E>)
-      if (endpoints_.keeps_back()) return true;
+  bool has_deferred_sends() const noexcept {
+    if constexpr (CoalescesMessages<E>)
+      if (endpoints_.has_deferred_sends()) return true;
     return !collecting_.empty();
   }
   // Nobody may come to poll soon: they go now, a few times between two polls.
@@ -238,7 +238,7 @@ class MessageLink : public proto::LinkBase {
     Channel* channel = peer.channel;
     if (channel == nullptr || channel->turn != turn_ || ++channel->pushed > pushes_max) return;
     (void)send_collected(*channel);
-    if constexpr (KeepsMessagesBack<E>) endpoints_.push(*channel->connection);
+    if constexpr (CoalescesMessages<E>) endpoints_.push(*channel->connection);
   }
 
   template <class Handler>
@@ -475,10 +475,10 @@ class MessageLink : public proto::LinkBase {
 
   void make_ready(Channel& channel) noexcept {
     WEFT_ASSERT(channel.state != State::Ready && channel.state != State::Connecting);
-    WEFT_ASSERT(channel.handshake.receive_count >= 2 * buffers_kept);
+    WEFT_ASSERT(channel.handshake.receive_count >= 2 * buffers_reserved);
     if (channel.state == State::Silent) --silent_;
     channel.state = State::Ready;
-    channel.credits_max = static_cast<uint16_t>(channel.handshake.receive_count - buffers_kept);
+    channel.credits_max = static_cast<uint16_t>(channel.handshake.receive_count - buffers_reserved);
     channel.credits = channel.credits_max;
     if (channel.peer != nullptr)
       channel.peer->takes_large =
@@ -507,7 +507,7 @@ class MessageLink : public proto::LinkBase {
   }
 
   const char* fault_of(const Handshake& handshake) const noexcept {
-    if (handshake.receive_count < 2 * buffers_kept) return "it has too few receive buffers";
+    if (handshake.receive_count < 2 * buffers_reserved) return "it has too few receive buffers";
     if (handshake.address.size() != own_.size()) return "its address has another format";
     return nullptr;
   }

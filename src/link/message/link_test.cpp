@@ -51,13 +51,13 @@ TEST(MessageLink, SmallFramesShareAMessage) {
   for (int i = 0; i < 40; ++i) {
     sent.push_back(std::to_string(i));
     ASSERT_TRUE(a.send(*to_b, sent.back()));
-    EXPECT_EQ(a.link.keeps_back(), i >= 3) << "lone frames go at once";
+    EXPECT_EQ(a.link.has_deferred_sends(), i >= 3) << "lone frames go at once";
   }
-  EXPECT_TRUE(a.link.keeps_back());
+  EXPECT_TRUE(a.link.has_deferred_sends());
   poll_all(1, b);
   EXPECT_LT(b.frames[a.address].size(), 10u);
   a.link.push(*to_b);
-  EXPECT_FALSE(a.link.keeps_back());
+  EXPECT_FALSE(a.link.has_deferred_sends());
   poll_all(1, b);
   EXPECT_EQ(b.frames[a.address], sent);
   sent.emplace_back("one more");

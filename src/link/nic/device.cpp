@@ -48,7 +48,7 @@ Result<void> Device::start() {
   settings_.transmit_descriptors = transmit_descriptors;
   if (auto ok = card_->open(settings_); !ok) return ok;
   mac_ = card_->mac();
-  descriptors_kept_ = std::min(descriptors_kept, card_->transmit_room() / 2);
+  descriptors_reserved_ = std::min(descriptors_reserved, card_->transmit_room() / 2);
   mtu_bytes_ = std::min(configuration_.mtu_bytes, card_->frame_bytes_max() - head);
   if (auto ok = make_buffers(); !ok) return ok;
   os::SocketAddress own = configuration_.address;
@@ -265,7 +265,7 @@ bool Device::send(const iovec* parts, size_t count, bool stays) noexcept {
   Gatherer frame(slot, buffers_.bytes + index * slot_bytes_, buffers_.address + index * slot_bytes_,
                  slot_bytes_);
   // A payload in place takes more descriptors than a copy. Where they become few, room for others comes first.
-  const bool may_refer = stays && !regions_.empty() && card_->transmit_room() >= descriptors_kept_;
+  const bool may_refer = stays && !regions_.empty() && card_->transmit_room() >= descriptors_reserved_;
   for (size_t i = 0; i < count; ++i) {
     const iovec& part = parts[i];
     if (may_refer && part.iov_len >= in_place_bytes_min && frame.takes_piece()) {
@@ -301,7 +301,7 @@ bool Device::has_room(size_t frames) noexcept {
   };
   // Beyond what is kept, so that payloads need not be copied.
   constexpr size_t descriptors_in_place = 4;
-  if (card_->transmit_room() < descriptors_kept_ + frames * descriptors_in_place) (void)make_room();
+  if (card_->transmit_room() < descriptors_reserved_ + frames * descriptors_in_place) (void)make_room();
   if (has_it()) return true;
   ++statistics_.no_room;
   return false;
@@ -434,7 +434,7 @@ void Device::answer() noexcept {
     const iovec part{const_cast<std::byte*>(frame.data()), frame.size()};
     return send(&part, 1, false);
   });
-  host_.take_kept([](wire::Bytes) { return true; });  // it has none, and forgets whom it heard of
+  host_.send_resolved([](wire::Bytes) { return true; });  // it has none, and forgets whom it heard of
   flush();
 }
 

@@ -155,7 +155,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
  private:
   static constexpr unsigned transmit_descriptors = 1024;  // if the card has so many
   // So many are kept for frames that are copied, or half of them.
-  static constexpr size_t descriptors_kept = 256;
+  static constexpr size_t descriptors_reserved = 256;
   static constexpr size_t pieces_max = 4;  // of regions, in one frame
   struct Slot {                            // a bounce buffer
     std::array<Piece*, pieces_max> pieces{};
@@ -209,7 +209,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   std::vector<Slot> slots_;
   std::vector<uint16_t> free_;  // slots
   size_t slot_bytes_ = 0;
-  size_t descriptors_kept_ = 0;
+  size_t descriptors_reserved_ = 0;
   size_t descriptors_per_copy_ = 0;  // at most
   DmaMemory buffers_;
   Regions regions_;

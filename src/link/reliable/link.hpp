@@ -132,7 +132,7 @@ class Reliable final : public proto::LinkBase,
   // Without what is only taken for arrived.
   uint64_t delivered_sequence(const Peer& peer) const noexcept { return peer.out.acked(); }
   void request_ack(Peer& peer) noexcept { proto::reliable::Core::expect(peer); }
-  bool keeps_back() const noexcept { return core_->has_ready(); }
+  bool has_deferred_sends() const noexcept { return core_->has_ready(); }
   void push(Peer& peer) noexcept { core_->hurry(peer, os::monotonic_ns); }
   // It has said so, and what came before is not taken yet.
   static bool has_left(const Peer& peer) noexcept { return peer.ending.finishing; }

@@ -120,7 +120,7 @@ TEST(RoceDevice, LostPacketsAreRepeatedAloneBetweenDevicesOfWeft) {
     const AdapterCounters at = a.packets();
     EXPECT_GT(at.sent_again, 0U);
     EXPECT_EQ(at.repeated != 0, selects);
-    EXPECT_EQ(b.packets().kept != 0, selects);  // requests of the other one have no tags
+    EXPECT_EQ(b.packets().buffered != 0, selects);  // requests of the other one have no tags
     again[selects ? 1 : 0] = at.sent_again;
     if (selects) timeouts = at.timeouts;
     {

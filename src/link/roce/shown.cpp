@@ -57,7 +57,7 @@ void Shown::show(const proto::roce::AdapterCounters& adapter, const DeviceCounte
                 {Value::NoticesSent, adapter.cnps_sent},
                 {Value::NoticesReceived, adapter.cnps_received},
                 {Value::SelectiveRetransmissions, adapter.repeated},
-                {Value::Kept, adapter.kept},
+                {Value::Kept, adapter.buffered},
                 {Value::TooLong, adapter.too_long}});
 }
 
@@ -114,7 +114,7 @@ void Shown::show(Line& line, const QueuePair& qp) noexcept {
                    {Value::Duplicates, qp.duplicates},
                    {Value::Gaps, qp.gaps},
                    {Value::SelectiveRetransmissions, qp.repeated},
-                   {Value::Kept, qp.kept},
+                   {Value::Kept, qp.buffered},
                    {Value::TooLong, qp.too_long},
                    {Value::SendQueue, qp.sends.tail - qp.sends.head},
                    {Value::ReceiveQueue, qp.srq != nullptr ? qp.srq->queue.size() : qp.receives.size()},

@@ -44,7 +44,7 @@ void InPlace::release(const Loan& loan) noexcept {
   peer.in.give_back_loan();
 }
 
-void InPlace::keep_ring(Peer& peer) noexcept {
+void InPlace::retain_ring(Peer& peer) noexcept {
   LentFrames* const all = std::exchange(peer.lent, nullptr);
   if (all == nullptr) return;
   all->peer = nullptr;
@@ -89,7 +89,7 @@ void InPlace::end(ReservedBuffer& buffer) noexcept {
   std::erase_if(reserved_, [&](const auto& entry) { return entry.get() == &buffer; });
 }
 
-bool InPlace::keep_channel(Peer& peer, bool reusable) noexcept {
+bool InPlace::retain_channel(Peer& peer, bool reusable) noexcept {
   ReservedBuffer* const buffer = std::exchange(peer.reserved, nullptr);
   if (buffer == nullptr) return false;
   WEFT_ASSERT(buffer->peer == &peer);

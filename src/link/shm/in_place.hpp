@@ -66,9 +66,9 @@ class InPlace {
   // Without a frame.
   void end(ReservedBuffer& buffer) noexcept;
 
-  // The peer goes: frames that are still read keep its ring, what is still written keeps its channel. keep_channel(): false, nothing is.
-  void keep_ring(Peer& peer) noexcept;
-  bool keep_channel(Peer& peer, bool reusable) noexcept;
+  // The peer goes: frames that are still read keep its ring, what is still written keeps its channel. retain_channel(): false, nothing is.
+  void retain_ring(Peer& peer) noexcept;
+  bool retain_channel(Peer& peer, bool reusable) noexcept;
   void clear() noexcept {
     lent_.clear();
     reserved_.clear();

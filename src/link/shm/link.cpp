@@ -324,7 +324,7 @@ void Link::detach(Peer& peer) noexcept {
   peer.regions.close();
   // Who may still look at the channel would read what is meant for its next user.
   const bool reusable = !peer.handshake.hello_sent || os::has_exited(peer.pidfd) || peer.has_closed();
-  in_place_.keep_ring(peer);
+  in_place_.retain_ring(peer);
   if (peer.in.is_open()) {
     doorbells_.remove(peer);
     peer.in.leave();
@@ -337,7 +337,7 @@ void Link::detach(Peer& peer) noexcept {
     peer.unread = peer.out.unread_messages();
     // The memory goes back, and the channel's next user finds zeros. Not when we close: then the peer still reads what we sent.
     if (header_->closed.load(std::memory_order_relaxed) == 0) file_.discard(peer.channel);
-    if (in_place_.keep_channel(peer, reusable))
+    if (in_place_.retain_channel(peer, reusable))
       peer.out.control()->closed.store(1, std::memory_order_release);
     else if (reusable) file_.give_back(peer.channel);
     else peer.out.control()->closed.store(1, std::memory_order_release);

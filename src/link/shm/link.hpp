@@ -60,7 +60,7 @@ class Link : public proto::LinkBase {
   static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 18;
   static constexpr size_t fragment_bytes = size_t{1} << 14;
   static constexpr size_t segment_bytes = size_t{1} << 15;
-  static constexpr bool keeps_house = true;
+  static constexpr bool has_housekeeping = true;
   static constexpr size_t small_bytes_max = inline_max;
   static constexpr bool small_credit = true;
   static constexpr size_t address_length = address_bytes;

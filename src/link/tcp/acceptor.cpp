@@ -99,7 +99,7 @@ void Acceptor::dismiss(PendingConnection& pending) noexcept {
   pending_.erase(found);
 }
 
-uint64_t Acceptor::keep_house(uint64_t now_ns) noexcept {
+uint64_t Acceptor::run_housekeeping(uint64_t now_ns) noexcept {
   while (!pending_.empty() && pending_.front()->came_at_ns + bounds_.silence_ns <= now_ns)
     dismiss(*pending_.front());
   if (deaf_until_ns_ != 0 && deaf_until_ns_ <= now_ns) deaf_until_ns_ = watch() ? 0 : now_ns + deaf_pause_ns;

@@ -73,7 +73,7 @@ class Acceptor {
   void reap() noexcept { gone_.clear(); }
   // Dismisses who has been silent for too long, and listens again. Returns in how many ns there will be something to
   // do; 0: not.
-  uint64_t keep_house(uint64_t now_ns) noexcept;
+  uint64_t run_housekeeping(uint64_t now_ns) noexcept;
   void close() noexcept;
 
   size_t pending_count() const noexcept { return pending_.size(); }

@@ -71,12 +71,12 @@ TEST_F(Acceptors, TheOldestGoesWhenItHasHadItsTime) {
   EXPECT_FALSE(acceptor.is_short_of_descriptors());
   EXPECT_FALSE(has_event()) << "deaf";
   EXPECT_EQ(acceptor.accept(30 * ms), nullptr) << "still";
-  EXPECT_EQ(acceptor.keep_house(90 * ms), 11 * ms);
+  EXPECT_EQ(acceptor.run_housekeeping(90 * ms), 11 * ms);
   EXPECT_EQ(acceptor.pending_count(), 3u);
-  (void)acceptor.keep_house(102 * ms);
+  (void)acceptor.run_housekeeping(102 * ms);
   EXPECT_EQ(acceptor.pending_count(), 1u);
   EXPECT_FALSE(has_event());
-  (void)acceptor.keep_house(110 * ms);
+  (void)acceptor.run_housekeeping(110 * ms);
   EXPECT_TRUE(has_event()) << "it listens again";
   EXPECT_NE(acceptor.accept(110 * ms), nullptr);
   EXPECT_NE(acceptor.accept(110 * ms), nullptr);
@@ -108,8 +108,8 @@ TEST_F(Acceptors, WithoutDescriptorsCallersWait) {
   EXPECT_EQ(pending, nullptr);
   EXPECT_TRUE(is_short);
   EXPECT_FALSE(has_event()) << "nobody is woken for it";
-  EXPECT_EQ(acceptor.keep_house(2 * ms), 99 * ms);
-  EXPECT_EQ(acceptor.keep_house(101 * ms), 0u);
+  EXPECT_EQ(acceptor.run_housekeeping(2 * ms), 99 * ms);
+  EXPECT_EQ(acceptor.run_housekeeping(101 * ms), 0u);
   EXPECT_NE(acceptor.accept(101 * ms), nullptr);
   EXPECT_FALSE(acceptor.is_short_of_descriptors());
 }
@@ -124,8 +124,8 @@ TEST_F(Acceptors, AnAddressThatIsTakenIsToldOf) {
 TEST_F(Acceptors, SilenceEnds) {
   call();
   ASSERT_NE(acceptor.accept(ms), nullptr);
-  EXPECT_EQ(acceptor.keep_house(51 * ms), 50 * ms);
-  EXPECT_EQ(acceptor.keep_house(101 * ms), 0u);
+  EXPECT_EQ(acceptor.run_housekeeping(51 * ms), 50 * ms);
+  EXPECT_EQ(acceptor.run_housekeeping(101 * ms), 0u);
   EXPECT_EQ(acceptor.pending_count(), 0u);
   std::array<char, 8> bytes{};
   EXPECT_EQ(::read(callers[0].get(), bytes.data(), bytes.size()), 0) << "it hears of it";

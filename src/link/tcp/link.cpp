@@ -495,7 +495,7 @@ void Link::demoted(Peer& peer) noexcept {
 void Link::housekeeping(uint64_t now) noexcept {
   next_housekeeping_ns_ = now + housekeeping_interval_ns;
   if (!events_set_.is_here()) return;  // a forked child neither connects nor judges
-  (void)acceptor_.keep_house(now);
+  (void)acceptor_.run_housekeeping(now);
   show();
   events_->time_passes();
   for (size_t i = unopened_.size(); i-- > 0;) {

@@ -74,7 +74,7 @@ class Link : public proto::LinkBase {
   static constexpr size_t fragmented_eager_bytes_max = size_t{1} << 18;
   static constexpr size_t fragment_bytes = size_t{1} << 18;
   static constexpr size_t segment_bytes = size_t{1} << 18;
-  static constexpr bool keeps_house = true;
+  static constexpr bool has_housekeeping = true;
   static constexpr size_t small_bytes_max = 1024;
   static constexpr size_t address_length = os::SocketAddress::text_bytes;  // of the longest format
   static constexpr size_t alias_bytes_max = 64;

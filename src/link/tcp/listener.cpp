@@ -136,7 +136,7 @@ void Listener::poll() noexcept {
     if (pending == nullptr) break;
     hear(*pending);
   }
-  timer_.set(acceptor_.keep_house(now));
+  timer_.set(acceptor_.run_housekeeping(now));
   acceptor_.reap();
 }
 

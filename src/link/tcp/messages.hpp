@@ -95,9 +95,9 @@ class Messages {
     const wire::FrameHead head = head_of(bytes_in(front, parts, part_count));
     return committed(connection, connection.channel.send_in_place(head, front, parts, part_count));
   }
-  static void keep_parts(Connection& connection) noexcept { connection.channel.keep(); }
+  static void retain_parts(Connection& connection) noexcept { connection.channel.keep(); }
   // Something that was committed waits for the next poll; push() writes what that connection has, as far as there is room.
-  bool keeps_back() const noexcept { return kept_; }
+  bool has_deferred_sends() const noexcept { return has_deferred_; }
   void push(Connection& connection) noexcept { (void)connection.channel.flush(); }
   // What is committed now would wait.
   bool busy(const Connection& connection) const noexcept {
@@ -129,7 +129,7 @@ class Messages {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    kept_ = false;
+    has_deferred_ = false;
     if (!sessions_.dirty().empty()) flush_dirty();
     Shown<Handler> shown{*this, handler};
     const auto read_one = [&](Connection& connection) { return read(connection, shown); };
@@ -268,7 +268,7 @@ class Messages {
     return bytes;
   }
   [[gnu::always_inline]] bool committed(Connection& connection, bool sent) noexcept {
-    kept_ |= connection.channel.unflushed();
+    has_deferred_ |= connection.channel.unflushed();
     if (!connection.dirty) note_dirty(connection);
     return sent;
   }
@@ -285,7 +285,7 @@ class Messages {
   void hang_up(Connection& connection) noexcept;
 
   SessionTable<Connection> sessions_;
-  bool kept_ = false;
+  bool has_deferred_ = false;
   std::unique_ptr<std::byte[]> out_;  // the message that is being made
   std::vector<std::byte> buffer_;
   Connection* reading_ = nullptr;

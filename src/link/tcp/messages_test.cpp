@@ -343,7 +343,7 @@ TEST(TcpMessages, AForkedChildWritesNothing) {
     sent.push_back(text_of(i, TcpLink::collected_frame_bytes_max + 1));
     ASSERT_TRUE(a.send(*to_b, sent.back()));
   }
-  ASSERT_TRUE(a.link.endpoints().keeps_back());
+  ASSERT_TRUE(a.link.endpoints().has_deferred_sends());
   const pid_t child = ::fork();
   if (child == 0) {
     a.link.close();

@@ -19,7 +19,7 @@ class DcqcnRate {
   static constexpr uint32_t rate_max = 256 * unit;  // from there on there is no limit
   static constexpr uint32_t recovery_ticks = 5;     // half of the way back to the rate before the cut, each
   static constexpr uint32_t steady_ticks = 100;     // after which the rate grows faster and faster
-  static constexpr uint64_t ticks_kept = 256;       // without a CNP, or without being used
+  static constexpr uint64_t idle_ticks_max = 256;   // without a CNP, or without being used
 
   // A CNP; `sent` counts the queue pair's packets. The first one starts a measurement of the rate that is to be cut,
   // which takes a tick: until then there is no limit. True: the rate was cut. Without `may_cut` it only does not grow:
@@ -28,7 +28,7 @@ class DcqcnRate {
     advance(now);
     WEFT_ASSERT(now >= measured_at_ && sent >= sent_);
     const uint64_t measured = now - measured_at_;
-    if (rate_ == 0 && (!is_measuring_ || measured > ticks_kept * tick_ns)) {
+    if (rate_ == 0 && (!is_measuring_ || measured > idle_ticks_max * tick_ns)) {
       is_measuring_ = true;
       measured_at_ = now;
       sent_ = sent;
@@ -63,7 +63,7 @@ class DcqcnRate {
     if (rate_ == 0) return;
     WEFT_ASSERT(now >= tick_at_);
     uint64_t ticks = (now - tick_at_) / tick_ns;
-    if (ticks > ticks_kept) return end();
+    if (ticks > idle_ticks_max) return end();
     for (; ticks > 0; --ticks) {
       tick_at_ += tick_ns;
       credit_ = std::min(credit_ + rate_, std::max(rate_, unit));
@@ -75,7 +75,7 @@ class DcqcnRate {
       if (++quiet_ticks_ > recovery_ticks)
         target_ += quiet_ticks_ <= steady_ticks ? 1 : 1 + quiet_ticks_ - steady_ticks;
       rate_ = (rate_ + target_ + 1) / 2;
-      if (rate_ >= rate_max || quiet_ticks_ > ticks_kept) return end();
+      if (rate_ >= rate_max || quiet_ticks_ > idle_ticks_max) return end();
     }
   }
 

@@ -85,7 +85,7 @@ TEST(DcqcnRate, RareCnpsCutLittle) {
 
 TEST(DcqcnRate, WhatIsNotUsedEnds) {
   DcqcnRate pace = limited(10, 0);
-  pace.advance(tick + DcqcnRate::ticks_kept * tick + 2 * tick);
+  pace.advance(tick + DcqcnRate::idle_ticks_max * tick + 2 * tick);
   EXPECT_FALSE(pace.is_limited());
   // A CNP that nothing follows is forgotten, and a late second one measures anew.
   pace.on_cnp(1'000'000'000, 10);

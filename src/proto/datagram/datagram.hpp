@@ -40,7 +40,7 @@ constexpr EngineAbilities datagram_abilities() noexcept {
   some.receive_flags = FI_COMPLETION | FI_MULTI_RECV;
   some.inject_bytes = P::packet_bytes_limit;  // a datagram is copied in the call
   some.message_bytes_max = P::packet_bytes_limit;
-  some.buffered_bytes = DatagramReceiver::kept_bytes_max;
+  some.buffered_bytes = DatagramReceiver::buffer_bytes_max;
   return some;
 }
 
@@ -86,7 +86,7 @@ class Datagram final : public core::Progressor {
     now.received = receiver_->received();
     now.bytes_received = receiver_->bytes_received();
     now.receive_queue = receiver_->posted();
-    now.unexpected = receiver_->kept();
+    now.unexpected = receiver_->buffered();
     now.lost = receiver_->dropped();
     return now;
   }

@@ -132,7 +132,7 @@ TEST_F(DatagramEndpoint, AFullLinkLosesNothing) {
   EXPECT_EQ(queue.pending(), 3u);
 }
 
-TEST_F(DatagramEndpoint, KeptDatagramsComeInOrderAndTheRestIsDropped) {
+TEST_F(DatagramEndpoint, BufferedDatagramsComeInOrderAndTheRestIsDropped) {
   std::mt19937 random(3);
   std::deque<std::string> model;
   std::vector<char> in(1000);

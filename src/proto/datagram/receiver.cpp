@@ -29,8 +29,8 @@ ssize_t DatagramReceiver::post(const iovec* iov, size_t count, void* context, ui
   entry.completes = completes(flags);
   entry.multi = (flags & FI_MULTI_RECV) != 0;
   ++tail_;
-  if (kept_used_ != 0) [[unlikely]]
-    deliver_kept();
+  if (buffer_used_ != 0) [[unlikely]]
+    deliver_buffered();
   return 0;
 }
 
@@ -112,43 +112,45 @@ void DatagramReceiver::complete(void* context, bool wanted, uint64_t flags, size
 // --- kept datagrams ---
 
 void DatagramReceiver::keep(std::span<const std::byte> bytes, fi_addr_t source) noexcept {
-  if (kept_ == nullptr) kept_.reset(new (std::nothrow) std::byte[kept_bytes_max]);
-  const size_t needs = sizeof(Kept) + (bytes.size() + sizeof(Kept) - 1) / sizeof(Kept) * sizeof(Kept);
+  if (buffer_ == nullptr) buffer_.reset(new (std::nothrow) std::byte[buffer_bytes_max]);
+  const size_t needs =
+      sizeof(Buffered) + (bytes.size() + sizeof(Buffered) - 1) / sizeof(Buffered) * sizeof(Buffered);
   size_t skipped = 0;  // bytes at the ring's end that are too few
-  if (kept_tail_ + needs > kept_bytes_max) skipped = kept_bytes_max - kept_tail_;
-  if (kept_ == nullptr || kept_used_ + skipped + needs > kept_bytes_max) {
+  if (buffer_tail_ + needs > buffer_bytes_max) skipped = buffer_bytes_max - buffer_tail_;
+  if (buffer_ == nullptr || buffer_used_ + skipped + needs > buffer_bytes_max) {
     ++dropped_;
     return;
   }
   if (skipped != 0) {
-    const Kept skip{kept_skip, 0};
-    std::memcpy(kept_.get() + kept_tail_, &skip, sizeof skip);
-    kept_tail_ = 0;
+    const Buffered skip{buffered_skip, 0};
+    std::memcpy(buffer_.get() + buffer_tail_, &skip, sizeof skip);
+    buffer_tail_ = 0;
   }
-  const Kept head{bytes.size(), source};
-  std::byte* at = kept_.get() + kept_tail_;
+  const Buffered head{bytes.size(), source};
+  std::byte* at = buffer_.get() + buffer_tail_;
   std::memcpy(at, &head, sizeof head);
   if (!bytes.empty()) std::memcpy(at + sizeof head, bytes.data(), bytes.size());
-  ++kept_count_;
-  kept_used_ += skipped + needs;
-  kept_tail_ = (kept_tail_ + needs) % kept_bytes_max;
-  if (head_ != tail_) deliver_kept();
+  ++buffered_count_;
+  buffer_used_ += skipped + needs;
+  buffer_tail_ = (buffer_tail_ + needs) % buffer_bytes_max;
+  if (head_ != tail_) deliver_buffered();
 }
 
-void DatagramReceiver::deliver_kept() noexcept {
-  while (kept_used_ != 0 && head_ != tail_) {
-    Kept head;
-    std::memcpy(&head, kept_.get() + kept_head_, sizeof head);
-    if (head.length == kept_skip) {
-      kept_used_ -= kept_bytes_max - kept_head_;
-      kept_head_ = 0;
+void DatagramReceiver::deliver_buffered() noexcept {
+  while (buffer_used_ != 0 && head_ != tail_) {
+    Buffered head;
+    std::memcpy(&head, buffer_.get() + buffer_head_, sizeof head);
+    if (head.length == buffered_skip) {
+      buffer_used_ -= buffer_bytes_max - buffer_head_;
+      buffer_head_ = 0;
       continue;
     }
-    deliver({kept_.get() + kept_head_ + sizeof head, head.length}, head.source);
-    const size_t needs = sizeof(Kept) + (head.length + sizeof(Kept) - 1) / sizeof(Kept) * sizeof(Kept);
-    --kept_count_;
-    kept_used_ -= needs;
-    kept_head_ = (kept_head_ + needs) % kept_bytes_max;
+    deliver({buffer_.get() + buffer_head_ + sizeof head, head.length}, head.source);
+    const size_t needs =
+        sizeof(Buffered) + (head.length + sizeof(Buffered) - 1) / sizeof(Buffered) * sizeof(Buffered);
+    --buffered_count_;
+    buffer_used_ -= needs;
+    buffer_head_ = (buffer_head_ + needs) % buffer_bytes_max;
   }
 }
 

@@ -23,7 +23,7 @@ namespace weft::proto {
 
 class DatagramReceiver : public RxSink {
  public:
-  static constexpr size_t kept_bytes_max = size_t{4} << 20;
+  static constexpr size_t buffer_bytes_max = size_t{4} << 20;
 
   // At least `size` posted receives. Throws std::bad_alloc.
   explicit DatagramReceiver(size_t size);
@@ -49,7 +49,7 @@ class DatagramReceiver : public RxSink {
 
   // --- the network's side ---
   void arrived(std::span<const std::byte> bytes, fi_addr_t source) noexcept {
-    if (head_ != tail_ && kept_used_ == 0) [[likely]]
+    if (head_ != tail_ && buffer_used_ == 0) [[likely]]
       deliver(bytes, source);
     else keep(bytes, source);
   }
@@ -57,9 +57,9 @@ class DatagramReceiver : public RxSink {
   uint64_t dropped() const noexcept { return dropped_; }  // datagrams that found no room
   uint64_t received() const noexcept { return received_; }
   uint64_t bytes_received() const noexcept { return bytes_received_; }
-  size_t kept() const noexcept { return kept_count_; }
+  size_t buffered() const noexcept { return buffered_count_; }
   // What of ConnectedEngine concerns receives: whether something waits for one, and the end of those that are posted, with an error.
-  bool has_unexpected(const ReceiveRequest&) const noexcept { return kept_used_ != 0; }
+  bool has_unexpected(const ReceiveRequest&) const noexcept { return buffer_used_ != 0; }
   void end_posted(int error, core::ProviderError why) noexcept;
   // Ends all receives without a completion.
   void abandon() noexcept { head_ = tail_; }
@@ -75,16 +75,16 @@ class DatagramReceiver : public RxSink {
     bool multi = false;
   };
   // Stands before a kept datagram. Entries begin at multiples of its size, so a head never crosses the ring's end.
-  struct Kept {
-    uint64_t length;  // kept_skip: the rest of the ring is unused
+  struct Buffered {
+    uint64_t length;  // buffered_skip: the rest of the ring is unused
     fi_addr_t source;
   };
-  static constexpr uint64_t kept_skip = ~uint64_t{0};
+  static constexpr uint64_t buffered_skip = ~uint64_t{0};
 
   Posted& front() noexcept { return posted_[head_ & mask_]; }
   void deliver(std::span<const std::byte> bytes, fi_addr_t source) noexcept;
   [[gnu::noinline]] void keep(std::span<const std::byte> bytes, fi_addr_t source) noexcept;
-  [[gnu::noinline]] void deliver_kept() noexcept;
+  [[gnu::noinline]] void deliver_buffered() noexcept;
   void complete(void* context, bool wanted, uint64_t flags, size_t length, size_t full_length, void* buffer,
                 fi_addr_t source, int error) noexcept;
 
@@ -92,12 +92,12 @@ class DatagramReceiver : public RxSink {
   uint32_t tail_ = 0;
   uint32_t mask_ = 0;
   std::vector<Posted> posted_;
-  // Kept datagrams: [kept_head_, kept_tail_) around the ring, kept_used_ bytes with their heads.
-  size_t kept_used_ = 0;
-  size_t kept_head_ = 0;
-  size_t kept_tail_ = 0;
-  std::unique_ptr<std::byte[]> kept_;
-  size_t kept_count_ = 0;
+  // Kept datagrams: [buffer_head_, buffer_tail_) around the ring, buffer_used_ bytes with their heads.
+  size_t buffer_used_ = 0;
+  size_t buffer_head_ = 0;
+  size_t buffer_tail_ = 0;
+  std::unique_ptr<std::byte[]> buffer_;
+  size_t buffered_count_ = 0;
   uint64_t dropped_ = 0;
   uint64_t received_ = 0;
   uint64_t bytes_received_ = 0;

@@ -448,8 +448,8 @@ bool RxContext::keep(PeerState& peer, const wire::FrameHead& head, bool tagged, 
   return true;
 }
 
-Unexpected* RxContext::keep_fragmented(PeerState& peer, const wire::FrameHead& head, bool tagged,
-                                       uint64_t total) noexcept {
+Unexpected* RxContext::add_unexpected_fragmented(PeerState& peer, const wire::FrameHead& head, bool tagged,
+                                                 uint64_t total) noexcept {
   if (peer.unheeded > unheeded_bytes_max) return nullptr;
   Unexpected* message = make_unexpected(peer, head, tagged, total);
   if (message == nullptr) return nullptr;
@@ -464,8 +464,9 @@ Unexpected* RxContext::keep_fragmented(PeerState& peer, const wire::FrameHead& h
   return message;
 }
 
-bool RxContext::keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged,
-                                const wire::RtsPrefix& rts, const wire::SourceSegment* segments) noexcept {
+bool RxContext::add_unexpected_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged,
+                                          const wire::RtsPrefix& rts,
+                                          const wire::SourceSegment* segments) noexcept {
   if (peer.announced >= announced_max) return false;
   Unexpected* message = make_unexpected(peer, head, tagged, rts.total);
   if (message == nullptr) return false;

@@ -332,11 +332,11 @@ struct RxContext : RxSink {
   // A message that nothing waits for. False: no memory; the frame stays with the link.
   bool keep(PeerState& peer, const wire::FrameHead& head, bool tagged, const std::byte* payload,
             size_t length, uint64_t ack_operation) noexcept;
-  bool keep_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged, const wire::RtsPrefix& rts,
-                       const wire::SourceSegment* segments) noexcept;
+  bool add_unexpected_rendezvous(PeerState& peer, const wire::FrameHead& head, bool tagged,
+                                 const wire::RtsPrefix& rts, const wire::SourceSegment* segments) noexcept;
   // A message that comes in several frames, and nothing waits for it: room for all of it. Null: no memory.
-  Unexpected* keep_fragmented(PeerState& peer, const wire::FrameHead& head, bool tagged,
-                              uint64_t total) noexcept;
+  Unexpected* add_unexpected_fragmented(PeerState& peer, const wire::FrameHead& head, bool tagged,
+                                        uint64_t total) noexcept;
   // A message whose bytes come later, and the receive that it goes to. Returns what receives them: `op`, or a part of it. Null: no memory for
   // a part; the message has failed, the buffer stays posted.
   Op* begin(Op& op, const Unexpected& message) noexcept;

@@ -250,7 +250,7 @@ class Engine final : public EngineCore, public L::Events {
       refresh_peers();
     calls_since_poll_ = 0;
     poll();
-    if constexpr (!KeepsHouse<L>)
+    if constexpr (!HasHousekeeping<L>)
       if (++polls_without_look_ % polls_per_look == 0) [[unlikely]]
         time_passes();
     if constexpr (has_send_completion<L>)
@@ -377,7 +377,7 @@ class Engine final : public EngineCore, public L::Events {
   // Hands over what there is room for, even while a completion queue is full and progress() does nothing.
   void push_unsent() noexcept {
     visit_all_sides(link_, []<class S>(S& side) {
-      if constexpr (KeepsBack<S>) side.push_all();
+      if constexpr (Coalesces<S>) side.push_all();
     });
     if (busy_ != 0) attend();
   }
@@ -428,11 +428,11 @@ class Engine final : public EngineCore, public L::Events {
   struct FrameRefuser;
   [[gnu::noinline, gnu::cold]] void poll_without_frames() noexcept;
   // transmit.hpp
-  void mind_kept(TxContext& tx, PeerState& peer, bool silent) noexcept override {
+  void note_deferred(TxContext& tx, PeerState& peer, bool silent) noexcept override {
     visit_side(link_, full(peer), [&]<class S>(S& side, auto& part) {
-      if constexpr (KeepsBack<S>) {
+      if constexpr (Coalesces<S>) {
         report_background_work();
-        if (!side.keeps_back()) return;
+        if (!side.has_deferred_sends()) return;
         if (silent || tx.cq == nullptr) side.push(part);
         else tx.cq->drive_at_next_read();
       }
@@ -442,7 +442,7 @@ class Engine final : public EngineCore, public L::Events {
   bool has_uncredited() const noexcept {
     bool any = false;
     visit_all_sides(link_, [&](auto& side) {
-      if constexpr (KeepsBack<Bare<decltype(side)>>) any = any || side.has_uncredited();
+      if constexpr (Coalesces<Bare<decltype(side)>>) any = any || side.has_uncredited();
     });
     return any;
   }

@@ -133,8 +133,8 @@ class EngineCore : public core::Progressor, public Conversation {
   virtual ~EngineCore() = default;
 
   // --- the engine of the link has these ---
-  // `silent`: no completion brings the program to its queue. See KeepsBack.
-  virtual void mind_kept(TxContext& tx, PeerState& peer, bool silent) noexcept = 0;
+  // `silent`: no completion brings the program to its queue. See Coalesces.
+  virtual void note_deferred(TxContext& tx, PeerState& peer, bool silent) noexcept = 0;
   // What is open in place (in_place.hpp) of the peer, which is gone, or of a receive context that goes.
   virtual void forget_open(const PeerState& peer) noexcept = 0;
   virtual void drop_taken(const RxContext& rx) noexcept = 0;

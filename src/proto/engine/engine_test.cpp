@@ -1254,7 +1254,7 @@ TEST_F(LateEngineTest, ContextsSettleTheirOwn) {
 // A link that has always something to push, and hears that all has settled when it is polled.
 class KeepingLink : public LateLink {
  public:
-  bool keeps_back() const noexcept { return true; }
+  bool has_deferred_sends() const noexcept { return true; }
   void push(PeerBase& peer) noexcept { pushed_the_dead += peers_.contains(peer.id) ? 0 : 1; }
   template <class Handler>
   int poll(Handler& handler) noexcept {
@@ -1263,7 +1263,7 @@ class KeepingLink : public LateLink {
   }
   int pushed_the_dead = 0;
 };
-static_assert(KeepsBack<KeepingLink> && HasSendCompletion<KeepingLink>);
+static_assert(Coalesces<KeepingLink> && HasSendCompletion<KeepingLink>);
 using KeepingEngineTest = EngineTest<KeepingLink>;
 
 // The last acknowledgement and the news that the peer has gone may come in one poll.

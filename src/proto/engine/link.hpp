@@ -238,9 +238,9 @@ concept HasZeroCopyFrames = HasSendCompletion<L> &&
 // The link coalesces: some of what send() took stays until the next poll(), or until the peer gives credit. fi_cq_read therefore polls even when the
 // queue holds completions; for operations without one the engine pushes. An endpoint that closes polls for a while as long as has_uncredited().
 template <class L>
-concept KeepsBack = requires(L& link, typename L::PeerBase& peer) {
+concept Coalesces = requires(L& link, typename L::PeerBase& peer) {
   // Something waits for the next poll().
-  { link.keeps_back() }
+  { link.has_deferred_sends() }
   noexcept->std::same_as<bool>;
   // May send what waits for that peer, without a poll.
   { link.push(peer) }

@@ -27,7 +27,7 @@ struct LinkEvents {
   virtual P* make_peer(std::span<const std::byte> address) = 0;
   // The peer is gone; every frame that had come from it has been shown. The link forgets it; the owner frees it.
   virtual void peer_lost(P& peer, core::ProviderError why) noexcept = 0;
-  // From housekeeping, every few milliseconds of being polled, by a link that has such (KeepsHouse).
+  // From housekeeping, every few milliseconds of being polled, by a link that has such (HasHousekeeping).
   virtual void time_passes() noexcept {}
   // The statistics entry of the endpoint, of which the link is a path; 0: none.
   virtual uint32_t shown_as() const noexcept { return 0; }
@@ -130,7 +130,7 @@ class LinkBase {
   uint64_t delivered_sequence(const auto&) const noexcept { return UINT64_MAX; }
   bool is_stuck(const auto&) const noexcept { return false; }
   void request_ack(auto&) noexcept {}
-  // --- KeepsBack ---
+  // --- Coalesces ---
   bool has_uncredited() const noexcept { return false; }
   void push_all() noexcept {}
 

@@ -24,7 +24,7 @@ using Bytes = std::vector<std::byte>;
 template <class L>
 constexpr int concepts_of() {
   return HasSleep<L> + SolePeer<L> + HasSmallFrames<L> + HasRemoteMemory<L> + HasSendCompletion<L> +
-         HasZeroCopyFrames<L> + KeepsBack<L> + HasBackgroundWork<L> + HasLoans<L> + HasFastPoll<L> +
+         HasZeroCopyFrames<L> + Coalesces<L> + HasBackgroundWork<L> + HasLoans<L> + HasFastPoll<L> +
          HasSides<L>;
 }
 
@@ -430,7 +430,7 @@ TEST(LinkConcepts, AClosedContextHasItsBuffersCopied) {
   EXPECT_EQ(into, pattern(100));
 }
 
-// --- KeepsBack ---
+// --- Coalesces ---
 
 struct KeepingLink : PlainLink {
   bool send(PeerBase& peer, const wire::FrameHead& head, std::span<const std::byte> prefix,
@@ -443,7 +443,7 @@ struct KeepingLink : PlainLink {
     kept.push_back({&peer, head, std::move(bytes)});
     return true;
   }
-  bool keeps_back() const noexcept { return !kept.empty(); }
+  bool has_deferred_sends() const noexcept { return !kept.empty(); }
   bool has_uncredited() const noexcept { return !credit && !kept.empty(); }
   void push(PeerBase&) noexcept { push_all(); }
   void push_all() noexcept {
@@ -464,9 +464,9 @@ struct KeepingLink : PlainLink {
   std::deque<Kept> kept;
   bool credit = true;
 };
-static_assert(KeepsBack<KeepingLink> && concepts_of<KeepingLink>() == 1);
+static_assert(Coalesces<KeepingLink> && concepts_of<KeepingLink>() == 1);
 
-TEST(LinkConcepts, WhatIsKeptBackGoesWithoutAPoll) {
+TEST(LinkConcepts, DeferredSendsGoWithoutAPoll) {
   Pair<KeepingLink> pair;
   pair.a.inject(1, pattern(50));
   EXPECT_TRUE(pair.a.link().kept.empty()) << "nobody may come to poll: pushed";

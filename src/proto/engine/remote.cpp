@@ -152,7 +152,7 @@ bool EngineCore::begin_fragmented(PeerState& peer, const wire::FrameHead& head, 
   if (rx != nullptr) {
     Op* op = rx->match(tagged, head.a, peer.fi_addr);
     if (op == nullptr) {
-      peer.fragmented_message = rx->keep_fragmented(peer, head, tagged, total);
+      peer.fragmented_message = rx->add_unexpected_fragmented(peer, head, tagged, total);
       if (peer.fragmented_message == nullptr) return false;
     } else {
       Unexpected message;  // the same shape as one that waited
@@ -303,7 +303,7 @@ bool EngineCore::on_rts(PeerState& peer, const wire::FrameHead& head, const std:
     return true;
   }
   Op* op = rx->match(tagged, head.a, peer.fi_addr);
-  if (op == nullptr) return rx->keep_rendezvous(peer, head, tagged, rts, segments.data());
+  if (op == nullptr) return rx->add_unexpected_rendezvous(peer, head, tagged, rts, segments.data());
   Unexpected message;  // the same shape as one that waited
   message.peer = &peer;
   message.tag = tagged ? head.a : 0;

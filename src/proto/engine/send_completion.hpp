@@ -61,7 +61,7 @@ bool Engine<L>::send_small_tracked(TxContext& tx, PeerState& peer, const wire::F
     }
     if (sent == SmallSend::Unseen) wake_receiver(peer);
     const bool tagged = head.kind == wire::FrameKind::Tagged;
-    mind_kept(tx, peer, !tx.default_completes);
+    note_deferred(tx, peer, !tx.default_completes);
     if (before !=
         nullptr) {  // this one is now waited for: the program comes again, so the one before needs no promise of its own
       complete_record(peer, *before, 0, core::ProviderError::None);

@@ -97,7 +97,7 @@ void RmaResponder::close_access(Access& access) noexcept {
 }
 
 // The operation has the regions until it ends. False: no memory, and nothing has happened.
-bool RmaResponder::keep_access(Op& op, const Access& access) noexcept try {
+bool RmaResponder::save_access(Op& op, const Access& access) noexcept try {
   WEFT_ASSERT(op.region_count == 0);
   op.pieces.assign(access.pieces.begin(),
                    access.pieces.begin() + static_cast<std::ptrdiff_t>(access.piece_count));
@@ -155,7 +155,7 @@ void RmaResponder::on_write(PeerState& peer, const wire::FrameHead& head, const 
     return engine_.malformed(peer);
   }
   Op* op = engine_.take_service(peer);
-  if (op != nullptr && !keep_access(*op, access)) {
+  if (op != nullptr && !save_access(*op, access)) {
     engine_.give_service(*op);
     op = nullptr;
   }
@@ -209,7 +209,7 @@ void RmaResponder::on_read(PeerState& peer, const wire::FrameHead& head, const s
   if (status < 0) return engine_.malformed(peer);
   if (status > 0) return engine_.acknowledge(peer, head.a, status);
   Op* op = access.bytes == rma.total ? engine_.take_service(peer) : nullptr;
-  if (op != nullptr && !keep_access(*op, access)) {
+  if (op != nullptr && !save_access(*op, access)) {
     engine_.give_service(*op);
     op = nullptr;
   }

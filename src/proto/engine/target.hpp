@@ -45,7 +45,7 @@ class RmaResponder {
   int open_access(const std::byte*& at, size_t& left, uint32_t targets, uint64_t access,
                   Access& out) noexcept;
   void close_access(Access& access) noexcept;
-  bool keep_access(Op& op, const Access& access) noexcept;
+  bool save_access(Op& op, const Access& access) noexcept;
   static void note_remote(const Access& access, const PeerState& peer, RxContext* rx, bool write,
                           const wire::FrameHead& head, uint64_t bytes) noexcept;
 

@@ -84,8 +84,8 @@ ssize_t EngineCore::post_op(TxContext& tx, PeerState& peer, uint8_t context, con
     collect(peer, op);
     return 0;
   }
-  const bool keeps_payload = length > any_link_.limits(peer).eager_bytes_max || peer.gate != 0;
-  if ((op.flags & FI_INJECT) != 0 && keeps_payload && !own_bytes(op)) {
+  const bool copies_payload = length > any_link_.limits(peer).eager_bytes_max || peer.gate != 0;
+  if ((op.flags & FI_INJECT) != 0 && copies_payload && !own_bytes(op)) {
     give_transmit(op);
     return -FI_ENOMEM;
   }
@@ -265,7 +265,7 @@ EngineCore::Step EngineCore::step_fragments(PeerState& peer, Op& op) noexcept {
 EngineCore::Step EngineCore::finish_sent(PeerState& peer, Op& op) noexcept {
   WEFT_ASSERT(op.kind == OpKind::Send && !op.acked);
   if (waits(op) && hold(peer, op)) {
-    mind_kept(*op.tx, peer, !op.completes);
+    note_deferred(*op.tx, peer, !op.completes);
     op.bounce.reset();
     give_transmit(op);
     return Step::Sent;
@@ -519,7 +519,7 @@ void EngineCore::complete_transmit(TxContext& tx, const Op& op, int status,
     if (op.extra_counter != nullptr) op.extra_counter->add_error(1);
     return;
   }
-  if (!op.peer->lost) mind_kept(tx, *op.peer, !op.completes);  // of a lost one the link has nothing left
+  if (!op.peer->lost) note_deferred(tx, *op.peer, !op.completes);  // of a lost one the link has nothing left
   if (op.completes)
     tx.cq->push(
         {op.context, flags, op.length, nullptr, 0, op.kind == OpKind::Send ? op.tag : 0, FI_ADDR_NOTAVAIL});

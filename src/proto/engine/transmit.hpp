@@ -13,7 +13,7 @@ ssize_t Engine<L>::after_small(TxContext& tx, PeerState& peer, size_t length, Sm
                                bool silent) noexcept {
   if (sent == SmallSend::Unseen) wake_receiver(peer);
   if (silent) note_quiet(peer, tagged);
-  mind_kept(tx, peer, silent);
+  note_deferred(tx, peer, silent);
   count_sent(length);
   if (tx.sends != nullptr) tx.sends->add(1);
   return 0;
@@ -176,7 +176,7 @@ bool Engine<L>::send_at_once(TxContext& tx, PeerState& peer, uint8_t context, co
     record->tagged = request.tagged;
     record->rendezvous = false;
     hold(peer, *record, any_link_.sent_sequence(peer));
-    mind_kept(tx, peer, !record->completes);
+    note_deferred(tx, peer, !record->completes);
     return true;
   }
   if (record != nullptr) pending_send_pool_.give(*record);
@@ -186,7 +186,7 @@ bool Engine<L>::send_at_once(TxContext& tx, PeerState& peer, uint8_t context, co
                  request.tag, FI_ADDR_NOTAVAIL});
   if (tx.sends != nullptr) tx.sends->add(1);
   if (request.extra_counter != nullptr) request.extra_counter->add(1);
-  mind_kept(tx, peer, request.silent || !tx.completes(request.flags));
+  note_deferred(tx, peer, request.silent || !tx.completes(request.flags));
   return true;
 }
 

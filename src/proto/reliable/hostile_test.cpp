@@ -291,7 +291,7 @@ TEST_F(Hostile, AForgedSenderIsNotFlooded) {
 }
 
 // Bytes that come early take memory in chunks of 64 KiB: not for somebody who may not exist.
-TEST_F(Hostile, EarlyBytesOfForgedSendersAreNotKept) {
+TEST_F(Hostile, EarlyBytesOfForgedSendersAreNotBuffered) {
   const std::string from = "vvvv";
   for (uint64_t i = 0; i < 60; ++i) {
     Packet packet = first_packet(1000, 77, from);
@@ -599,7 +599,7 @@ TEST_F(Hostile, NoChunkStaysBehindAGap) {
   packet.offset = ready;
   b.take("aaaa", packet, std::string(1500, 'm'));
   EXPECT_FALSE(c.in.has_gaps());
-  EXPECT_EQ(c.in.kept_chunks(), 0u);
+  EXPECT_EQ(c.in.buffered_chunks(), 0u);
 }
 
 // The scope of a link-local address is the sender's own: here it is known by ours.

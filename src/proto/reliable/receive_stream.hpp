@@ -73,7 +73,7 @@ class ReceiveStream {
   uint64_t edge() const noexcept { return taken_ + limit_; }
   void set_limit(size_t bytes) noexcept { limit_ = bytes < bytes_max ? bytes : bytes_max; }
   size_t limit() const noexcept { return limit_; }
-  size_t kept_chunks() const noexcept { return window_.chunk_count(); }
+  size_t buffered_chunks() const noexcept { return window_.chunk_count(); }
   bool has_gaps() const noexcept { return gaps_ != 0; }
   // Fills in acknowledgement, window and ranges: the stretch that came last first, then from the front.
   void describe(Packet& packet) const noexcept;

@@ -258,13 +258,13 @@ void Adapter::to_error(QueuePair& qp, uint64_t now) noexcept {
   responder_.owe_last_acknowledgement(qp);
   begin_congestion(qp, algorithm);
   end_pace(qp);
-  responder_.drop_kept(qp);
+  responder_.drop_buffered(qp);
   services_.scheduler.clear_timer(qp);
   requester_.flush_sends(qp, now);
   responder_.flush_receives(qp, now);
   WEFT_ASSERT(qp.sends.empty() && qp.requester.open_reads == 0 && qp.requester.apart == 0);
   WEFT_ASSERT(qp.timer_index == SIZE_MAX && !qp.congestion->is_paced());
-  WEFT_ASSERT(qp.keeper == nullptr || !qp.keeper->is_open);
+  WEFT_ASSERT(qp.reorder == nullptr || !qp.reorder->is_open);
   if (qp.srq != nullptr && !qp.last_wqe_reported) {
     qp.last_wqe_reported = true;
     services_.events.on_async({AsyncKind::LastRequestReached, &qp, nullptr, nullptr});

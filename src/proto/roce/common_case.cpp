@@ -212,7 +212,7 @@ constexpr uint8_t acknowledge = opcode(Transport::ReliableConnection, Operation:
                                                                 size_t bytes, uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   if (bth.psn != r.expected || r.message != ResponderState::Message::None || r.is_silent ||
-      (qp.keeper != nullptr && qp.keeper->is_open) || bytes > qp.attributes.mtu_bytes())
+      (qp.reorder != nullptr && qp.reorder->is_open) || bytes > qp.attributes.mtu_bytes())
     return false;
   if (is_write) {
     if (!take_write(qp, wire::roce::Reth::read(head), from, bytes)) return false;

@@ -68,7 +68,7 @@ struct AdapterCounters {
   uint64_t cnps_received = 0;  // CNP: of peers
   uint64_t cnps_sent = 0;
   uint64_t repeated = 0;    // of sent_again: by selective repeat
-  uint64_t kept = 0;        // requests that came before one that was missing, and waited
+  uint64_t buffered = 0;    // requests that came before one that was missing, and waited
   uint64_t probes = 0;      // of sent_again: for an answer that did not come
   uint64_t too_long = 0;    // messages of UD and UC that are longer than the posted receive
   uint64_t aggregates = 0;  // of sent: PacketOutput::payload_max()

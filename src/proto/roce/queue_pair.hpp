@@ -242,13 +242,13 @@ struct QueuePair : NamedHook<ReadyName> {
   uint64_t timeouts = 0;
   uint64_t ghosts = 0;    // acknowledgements of nothing that is open
   uint64_t repeated = 0;  // of sent_again: by selective repeat
-  uint64_t kept = 0;
+  uint64_t buffered = 0;
   congestion::Slot congestion{congestion::make<congestion::Dcqcn>};
   loss::ShortestRtt shortest_rtt;  // while the algorithm is not idle,
   uint64_t arrived = 0;            // and packets that were acknowledged meanwhile
   uint64_t too_long = 0;           // messages of UD and UC that are longer than the posted receive
   // Selective repeat; null: not with this peer.
-  std::unique_ptr<Keeper> keeper;
+  std::unique_ptr<ReorderBuffer> reorder;
   std::unique_ptr<Repeater> repeater;
 
   bool is_reliable() const noexcept { return type != QpType::Uc && type != QpType::Ud; }
@@ -288,10 +288,11 @@ struct QueuePair : NamedHook<ReadyName> {
                 (!responder.has_receive && responder.message == ResponderState::Message::None));
     WEFT_ASSERT(responder.tag_key != 0 || !responder.knows_tags);
     // Selective repeat and congestion.
-    WEFT_ASSERT(keeper == nullptr || !keeper->is_open || responder.is_silent);
-    WEFT_ASSERT(keeper == nullptr || !keeper->is_open || psn_diff(keeper->newest, responder.expected) >= 0);
-    WEFT_ASSERT(keeper == nullptr || !keeper->is_open ||
-                psn_diff(keeper->newest, responder.expected) < static_cast<int32_t>(kept_span));
+    WEFT_ASSERT(reorder == nullptr || !reorder->is_open || responder.is_silent);
+    WEFT_ASSERT(reorder == nullptr || !reorder->is_open ||
+                psn_diff(reorder->newest, responder.expected) >= 0);
+    WEFT_ASSERT(reorder == nullptr || !reorder->is_open ||
+                psn_diff(reorder->newest, responder.expected) < static_cast<int32_t>(reorder_span));
     WEFT_ASSERT(((attention & attention_repeat) != 0) == (repeater != nullptr && repeater->is_open));
     WEFT_ASSERT(repeater == nullptr || repeater->counted <= requester.apart);
     WEFT_ASSERT(repeater == nullptr || repeater->is_open ||

@@ -116,9 +116,9 @@ bool Responder::send_response(QueuePair& qp, Resource& one, uint64_t now) noexce
 [[gnu::noinline, gnu::cold]] bool Responder::send_before_nak(QueuePair& qp, bool& is_all) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(r.ack_due && r.ack_psn == r.expected);
-  if (qp.keeper != nullptr && qp.keeper->is_open) {
+  if (qp.reorder != nullptr && qp.reorder->is_open) {
     // The first map of each missing packet goes twice: nothing may follow for a while where one of them is lost.
-    Keeper& k = *qp.keeper;
+    ReorderBuffer& k = *qp.reorder;
     if (!send_map(qp) || (!k.is_reported && !send_map(qp))) return false;
     is_all = k.is_reported = true;
     return true;

@@ -44,8 +44,8 @@ void Responder::reset(QueuePair& qp) noexcept {
   fresh.elements = std::move(qp.responder.elements);
   fresh.resources = std::move(qp.responder.resources);
   fresh.resources.clear();
-  drop_kept(qp);
-  qp.keeper.reset();
+  drop_buffered(qp);
+  qp.reorder.reset();
   qp.responder = std::move(fresh);
 }
 
@@ -128,12 +128,12 @@ void Responder::on_gap(QueuePair& qp, const Packet& packet) noexcept {
   WEFT_ASSERT(psn_diff(packet.bth.psn, r.expected) > 0);
   ++services_.counters.gaps;
   ++qp.gaps;
-  if (qp.keeper != nullptr && has_right_tag(qp, packet.bth) && (!r.is_silent || qp.keeper->is_open)) {
+  if (qp.reorder != nullptr && has_right_tag(qp, packet.bth) && (!r.is_silent || qp.reorder->is_open)) {
     // An aggregate comes again in packets.
-    if (packet.psns == 1 && psn_diff(packet.bth.psn, r.expected) < static_cast<int32_t>(kept_span))
+    if (packet.psns == 1 && psn_diff(packet.bth.psn, r.expected) < static_cast<int32_t>(reorder_span))
       return keep(qp, packet);
-    if (qp.keeper->is_open) {
-      qp.keeper->has_dropped = true;
+    if (qp.reorder->is_open) {
+      qp.reorder->has_dropped = true;
       if (packet.bth.ack_request) owe_nak(qp, syndrome(NakCode::Sequence));
       return;
     }
@@ -159,7 +159,7 @@ void Responder::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
   const Operation op = packet.operation();
   WEFT_ASSERT(psn_diff(packet.bth.psn, r.expected) < 0);
   if (is_plain(op)) {
-    if (qp.keeper != nullptr && qp.keeper->is_open) return owe_nak(qp, syndrome(NakCode::Sequence));
+    if (qp.reorder != nullptr && qp.reorder->is_open) return owe_nak(qp, syndrome(NakCode::Sequence));
     if (r.duplicate == Duplicate::None)
       r.duplicate = was_answered(r, packet.bth.psn) ? Duplicate::Answered : Duplicate::Waiting;
     r.acked_plain = psn_add(r.newest_plain, psn_mask);  // the peer has not heard

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Responder: the receiving side of the queue pairs of an adapter (IBTA 9.7.4, 9.7.5; UC and UD: 9.8). It takes requests, executes
 // them, keeps those that come behind a gap, and sends acknowledgements, NAKs, responses, CNPs and window updates. Of a queue
-// pair it changes `receives`, `responder`, `keeper` and the counters, and of shared receive queues what is posted there.
+// pair it changes `receives`, `responder`, `reorder` and the counters, and of shared receive queues what is posted there.
 //
 // Must not know: how a packet finds its queue pair, whose turn it is (Scheduler), the requests of the same queue pair
 // (Requester). What it shares with the requester is Services; a queue pair fails through Services::to_error(), which calls
@@ -68,7 +68,7 @@ class Responder {
   static void end_responses(QueuePair& qp) noexcept;
   // The queue pair is in ERR: what the program has consumed is acknowledged all the same.
   void owe_last_acknowledgement(QueuePair& qp) noexcept;
-  void drop_kept(QueuePair& qp) noexcept;
+  void drop_buffered(QueuePair& qp) noexcept;
   void flush_receives(QueuePair& qp, uint64_t now) noexcept;
 
  private:
@@ -111,7 +111,7 @@ class Responder {
 
   // selective.cpp
   void keep(QueuePair& qp, const Packet& packet) noexcept;
-  void release_kept(QueuePair& qp, uint32_t psn) noexcept;
+  void release_buffered(QueuePair& qp, uint32_t psn) noexcept;
   void execute_late(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   bool send_map(QueuePair& qp) noexcept;
 
@@ -125,7 +125,7 @@ class Responder {
 
   Services& services_;
   const NumberTable<SharedReceiveQueue>& srqs_;  // the adapter's
-  KeptPool kept_;                                // packets behind gaps, of all queue pairs
+  ReorderPool reorder_pool_;                     // packets behind gaps, of all queue pairs
   // Payloads of maps that are on their way out: an output refers to payloads until it lets go. As many as wait in a batch
   // (link/roce/batch.hpp).
   std::array<std::array<std::byte, wire::roce::SackBitmap::bytes_max>, 64> maps_;

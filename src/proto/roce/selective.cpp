@@ -20,7 +20,7 @@ using wire::roce::syndrome;
 
 // --- what is there ---
 
-uint16_t KeptPool::take(const wire::roce::Packet& packet) noexcept {
+uint16_t ReorderPool::take(const wire::roce::Packet& packet) noexcept {
   if (free_.empty()) return none;
   const uint16_t slot = free_.back();
   free_.pop_back();
@@ -57,10 +57,10 @@ bool Repeater::is_lost(uint32_t psn) const noexcept {
 
 void Repeater::pass(uint32_t oldest, uint64_t now) noexcept {
   WEFT_ASSERT(is_open);
-  const int32_t passed = std::min(psn_diff(oldest, base), static_cast<int32_t>(kept_span));
+  const int32_t passed = std::min(psn_diff(oldest, base), static_cast<int32_t>(reorder_span));
   for (int32_t i = 0; i < passed; ++i) {
     const uint32_t psn = psn_add(base, static_cast<uint32_t>(i));
-    if (sent[reorder_slot(psn)].serial != 0 && !kept.has(psn)) hear(psn, now);
+    if (sent[reorder_slot(psn)].serial != 0 && !buffered.has(psn)) hear(psn, now);
     forget(psn);
   }
   if (passed > 0) base = oldest;
@@ -72,10 +72,10 @@ void Repeater::pass(uint32_t oldest, uint64_t now) noexcept {
 // Without memory it is go-back-N.
 void Responder::set_selective(QueuePair& qp, bool is_wanted) {
   if (!is_wanted) {
-    drop_kept(qp);
-    qp.keeper.reset();
-  } else if (qp.type != QpType::XrcSend && qp.keeper == nullptr && kept_.make()) {
-    qp.keeper.reset(new (std::nothrow) Keeper);
+    drop_buffered(qp);
+    qp.reorder.reset();
+  } else if (qp.type != QpType::XrcSend && qp.reorder == nullptr && reorder_pool_.make()) {
+    qp.reorder.reset(new (std::nothrow) ReorderBuffer);
   }
 }
 
@@ -90,12 +90,13 @@ void Requester::set_selective(QueuePair& qp, bool is_wanted) noexcept {
 
 // --- the responder ---
 
-// A request of the peer that is ahead of the expected one by less than kept_span.
+// A request of the peer that is ahead of the expected one by less than reorder_span.
 void Responder::keep(QueuePair& qp, const Packet& packet) noexcept {
   ResponderState& r = qp.responder;
-  Keeper& k = *qp.keeper;
+  ReorderBuffer& k = *qp.reorder;
   const uint32_t psn = packet.bth.psn;
-  WEFT_ASSERT(psn_diff(psn, r.expected) > 0 && psn_diff(psn, r.expected) < static_cast<int32_t>(kept_span));
+  WEFT_ASSERT(psn_diff(psn, r.expected) > 0 &&
+              psn_diff(psn, r.expected) < static_cast<int32_t>(reorder_span));
   WEFT_ASSERT(k.is_open || k.has.empty());
   bool is_news = !k.is_open;
   if (!k.is_open) {
@@ -107,22 +108,22 @@ void Responder::keep(QueuePair& qp, const Packet& packet) noexcept {
     k.newest = psn;
   }
   if (!k.has.has(psn)) {
-    const uint16_t slot = kept_.take(packet);
-    if (slot != KeptPool::none) {
+    const uint16_t slot = reorder_pool_.take(packet);
+    if (slot != ReorderPool::none) {
       k.has.add(psn);
       k.slots[reorder_slot(psn)] = slot;
-      ++services_.counters.kept;
-      ++qp.kept;
+      ++services_.counters.buffered;
+      ++qp.buffered;
     }
   }
   if (is_news || packet.bth.ack_request) owe_nak(qp, syndrome(NakCode::Sequence));
 }
 
-void Responder::drop_kept(QueuePair& qp) noexcept {
-  if (qp.keeper == nullptr || !qp.keeper->is_open) return;
-  Keeper& k = *qp.keeper;
-  for (uint32_t at = 0; at < kept_span; ++at)
-    if (k.has.has(at)) kept_.give_back(k.slots[at]);
+void Responder::drop_buffered(QueuePair& qp) noexcept {
+  if (qp.reorder == nullptr || !qp.reorder->is_open) return;
+  ReorderBuffer& k = *qp.reorder;
+  for (uint32_t at = 0; at < reorder_span; ++at)
+    if (k.has.has(at)) reorder_pool_.give_back(k.slots[at]);
   k.has.clear();
   k.is_open = false;
   WEFT_ASSERT(k.has.empty());
@@ -138,23 +139,23 @@ void Responder::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) 
   uint32_t before = r.expected;
   r.is_silent = false;
   execute(qp, packet, now);
-  if (qp.keeper == nullptr || !qp.keeper->is_open) {
+  if (qp.reorder == nullptr || !qp.reorder->is_open) {
     if (has_dropped && r.expected != before) {
       r.is_silent = true;
       owe_nak(qp, syndrome(NakCode::Sequence));
     }
     return;
   }
-  Keeper& k = *qp.keeper;
+  ReorderBuffer& k = *qp.reorder;
   while (k.is_open && r.expected != before && !r.is_silent) {
     // PSNs of a READ's responses are nobody else's.
     const auto passed = static_cast<uint32_t>(psn_diff(r.expected, before));
     WEFT_ASSERT(psn_diff(r.expected, before) > 0);
-    for (uint32_t i = 0; i < std::min(passed, kept_span); ++i) release_kept(qp, psn_add(before, i));
+    for (uint32_t i = 0; i < std::min(passed, reorder_span); ++i) release_buffered(qp, psn_add(before, i));
     before = r.expected;
     if (!k.has.has(before)) break;
     const Packet next =
-        kept_.at(k.slots[reorder_slot(before)]);  // the buffer stays as it is until it is given back
+        reorder_pool_.at(k.slots[reorder_slot(before)]);  // the buffer stays as it is until it is given back
     WEFT_ASSERT(next.bth.psn == before);
     execute(qp, next, now);
   }
@@ -162,7 +163,7 @@ void Responder::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) 
   if (r.is_silent || psn_diff(k.newest, r.expected) < 0) {
     // After an RNR NAK all of it comes again, and for the NAK of a gap what was too far ahead does.
     const bool is_missing = k.has_dropped && !r.is_silent;
-    drop_kept(qp);
+    drop_buffered(qp);
     if (!is_missing) return;
   }
   k.is_reported = false;
@@ -170,20 +171,20 @@ void Responder::execute_late(QueuePair& qp, const Packet& packet, uint64_t now) 
   owe_nak(qp, syndrome(NakCode::Sequence));
 }
 
-void Responder::release_kept(QueuePair& qp, uint32_t psn) noexcept {
-  Keeper& k = *qp.keeper;
+void Responder::release_buffered(QueuePair& qp, uint32_t psn) noexcept {
+  ReorderBuffer& k = *qp.reorder;
   if (!k.has.has(psn)) return;
   k.has.remove(psn);
-  kept_.give_back(k.slots[reorder_slot(psn)]);
+  reorder_pool_.give_back(k.slots[reorder_slot(psn)]);
 }
 
 bool Responder::send_map(QueuePair& qp) noexcept {
   const ResponderState& r = qp.responder;
-  const Keeper& k = *qp.keeper;
+  const ReorderBuffer& k = *qp.reorder;
   WEFT_ASSERT(k.is_open && !k.has.has(r.expected));
   SackBitmap map;
   map.newest = k.newest;
-  for (uint32_t i = 0; i + 1 < kept_span; ++i)
+  for (uint32_t i = 0; i + 1 < reorder_span; ++i)
     if (k.has.has(psn_add(r.expected, 1 + i))) map.add(i);
   auto& bytes = maps_[next_map_++ % maps_.size()];
   const size_t count = map.write(bytes.data());
@@ -245,12 +246,12 @@ void Requester::on_sack(QueuePair& qp, bool is_peer, const Packet& packet, uint6
   a.open(r.oldest);
   a.pass(r.oldest, now);
   WEFT_ASSERT(psn_diff(a.base, r.oldest) == 0);
-  const auto limit = std::min(static_cast<uint32_t>(psn_diff(r.next, r.oldest)), kept_span);
+  const auto limit = std::min(static_cast<uint32_t>(psn_diff(r.next, r.oldest)), reorder_span);
   bool is_news = false;
   for (uint32_t i = 1; i < limit; ++i) {
     const uint32_t psn = psn_add(r.oldest, i);
-    if (!map.has(i - 1) || a.kept.has(psn)) continue;
-    a.kept.add(psn);
+    if (!map.has(i - 1) || a.buffered.has(psn)) continue;
+    a.buffered.add(psn);
     a.lost.remove(psn);
     a.hear(psn, now);
     a.touch(psn);
@@ -260,7 +261,7 @@ void Requester::on_sack(QueuePair& qp, bool is_peer, const Packet& packet, uint6
   if (beyond > 0 && beyond < static_cast<int32_t>(limit) && a.sent[reorder_slot(map.newest)].serial == 0)
     a.hear(map.newest, now);
   // A peer that answers is there: this is no failed attempt, and times_max is the bound.
-  find_lost(qp, limit, [&](uint32_t psn) { return !a.kept.has(psn) && a.is_lost(psn); });
+  find_lost(qp, limit, [&](uint32_t psn) { return !a.buffered.has(psn) && a.is_lost(psn); });
   if (is_news) {
     on_lost(qp, congestion::LossSign::Reported, now);
     await_answer(qp, now);
@@ -300,7 +301,7 @@ template <class IsLost>
 void Requester::find_lost(QueuePair& qp, uint32_t limit, IsLost&& is_lost) noexcept {
   const RequesterState& r = qp.requester;
   Repeater& a = *qp.repeater;
-  WEFT_ASSERT(a.is_open && limit <= kept_span);
+  WEFT_ASSERT(a.is_open && limit <= reorder_span);
   for (uint32_t index = qp.sends.head; index != qp.sends.tail; ++index) {
     const SendEntry& e = qp.sends.at(index);
     if (!e.started) return;
@@ -344,10 +345,10 @@ Sent Requester::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
   }
   // An acknowledgement of a repetition says as much as a map of it.
   if (heard != a.repeated.serial)
-    find_lost(qp, std::min(static_cast<uint32_t>(psn_diff(r.next, r.oldest)), kept_span),
-              [&](uint32_t psn) { return !a.kept.has(psn) && a.is_lost(psn); });
-  const uint32_t window = std::min(qp.attributes.window_packets, kept_span);
-  const uint32_t counts = std::min(a.kept.size(), kept_span - window);
+    find_lost(qp, std::min(static_cast<uint32_t>(psn_diff(r.next, r.oldest)), reorder_span),
+              [&](uint32_t psn) { return !a.buffered.has(psn) && a.is_lost(psn); });
+  const uint32_t window = std::min(qp.attributes.window_packets, reorder_span);
+  const uint32_t counts = std::min(a.buffered.size(), reorder_span - window);
   WEFT_ASSERT(a.counted <= r.apart);
   r.apart += counts - a.counted;
   a.counted = counts;
@@ -356,9 +357,9 @@ Sent Requester::repeat(QueuePair& qp, uint64_t now, int& budget) noexcept {
     const SendEntry& e = qp.sends.at(index);
     if (!e.started) break;
     const int32_t from = psn_diff(e.first_psn, r.oldest);
-    if (from >= static_cast<int32_t>(kept_span)) break;
+    if (from >= static_cast<int32_t>(reorder_span)) break;
     const int32_t end = from + static_cast<int32_t>(e.is_answered() ? 1 : e.packets);
-    for (int32_t at = std::max(0, from); at < std::min(end, static_cast<int32_t>(kept_span)); ++at) {
+    for (int32_t at = std::max(0, from); at < std::min(end, static_cast<int32_t>(reorder_span)); ++at) {
       const uint32_t psn = psn_add(r.oldest, static_cast<uint32_t>(at));
       if (!a.lost.has(psn)) continue;
       if (budget == 0) return Sent::More;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Selective repeat between queue pairs of Weft: what a responder keeps behind a gap (Keeper), in buffers of the adapter
-// (KeptPool), and what a requester knows of that (Repeater). docs/roce.md has the rules; selective.cpp uses them.
+// (ReorderPool), and what a requester knows of that (Repeater). docs/roce.md has the rules; selective.cpp uses them.
 #pragma once
 
 #include <algorithm>
@@ -21,13 +21,13 @@
 
 namespace weft::proto::roce {
 
-inline constexpr uint32_t kept_span =
-    wire::roce::SackBitmap::bits_max;     // PSNs from the one that is missing on
-inline constexpr size_t kept_max = 1024;  // packets, of all queue pairs of an adapter
+inline constexpr uint32_t reorder_span =
+    wire::roce::SackBitmap::bits_max;                // PSNs from the one that is missing on
+inline constexpr size_t reorder_packets_max = 1024;  // packets, of all queue pairs of an adapter
 
-constexpr size_t reorder_slot(uint32_t psn) noexcept { return psn % kept_span; }
+constexpr size_t reorder_slot(uint32_t psn) noexcept { return psn % reorder_span; }
 
-// Some of kept_span PSNs in a row.
+// Some of reorder_span PSNs in a row.
 class PsnSet {
  public:
   bool has(uint32_t psn) const noexcept { return (word(psn) >> (psn % 64) & 1) != 0; }
@@ -44,21 +44,21 @@ class PsnSet {
  private:
   uint64_t& word(uint32_t psn) noexcept { return words_[reorder_slot(psn) / 64]; }
   const uint64_t& word(uint32_t psn) const noexcept { return words_[reorder_slot(psn) / 64]; }
-  std::array<uint64_t, kept_span / 64> words_{};
+  std::array<uint64_t, reorder_span / 64> words_{};
 };
 
 // Buffers of packets. Pages that were never used cost nothing.
-class KeptPool {
+class ReorderPool {
  public:
   static constexpr uint16_t none = UINT16_MAX;
 
   // Before the first take(). Once is enough. False: no memory.
   bool make() noexcept try {
     if (bytes_ != nullptr) return true;
-    auto bytes = std::make_unique_for_overwrite<std::byte[]>(kept_max * mtu_bytes_max);
-    packets_.resize(kept_max);
+    auto bytes = std::make_unique_for_overwrite<std::byte[]>(reorder_packets_max * mtu_bytes_max);
+    packets_.resize(reorder_packets_max);
     free_.clear();
-    for (size_t i = kept_max; i-- > 0;) free_.push_back(static_cast<uint16_t>(i));
+    for (size_t i = reorder_packets_max; i-- > 0;) free_.push_back(static_cast<uint16_t>(i));
     bytes_ = std::move(bytes);
     return true;
   } catch (const std::bad_alloc&) {
@@ -80,13 +80,13 @@ class KeptPool {
 };
 
 // Of a responder: requests that came before one that is missing.
-struct Keeper {
+struct ReorderBuffer {
   bool is_open = false;      // something came behind a gap that is not closed
   bool is_reported = false;  // a map for the PSN that is expected has gone
   bool has_dropped = false;  // something came that is too far ahead to be kept
   uint32_t newest = 0;       // PSN that came, of those that may be kept
   PsnSet has;
-  std::array<uint16_t, kept_span> slots{};
+  std::array<uint16_t, reorder_span> slots{};
 };
 
 // Of a requester. What it repeats and why is told by the order of sending: PSNs that were sent once have that of their
@@ -116,9 +116,9 @@ struct Repeater {
   uint64_t round_ns = 0;           // from a repetition to what tells of it, the most lately; 0: never
   uint32_t plain = 0;              // the newest PSN that was sent once and arrived
   Sent repeated;                   // the newest repetition that arrived
-  PsnSet kept;
+  PsnSet buffered;
   PsnSet lost;  // to be repeated
-  std::array<Sent, kept_span> sent{};
+  std::array<Sent, reorder_span> sent{};
 
   void touch(uint32_t psn) noexcept {
     if (psn_diff(psn, newest) > 0) newest = psn;
@@ -132,7 +132,7 @@ struct Repeater {
   void hear(uint32_t psn, uint64_t now) noexcept;
   bool is_lost(uint32_t psn) const noexcept;
   void forget(uint32_t psn) noexcept {
-    kept.remove(psn);
+    buffered.remove(psn);
     lost.remove(psn);
     sent[reorder_slot(psn)] = {};
   }

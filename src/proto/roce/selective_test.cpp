@@ -39,7 +39,7 @@ struct Selective : Pair {
       if (std::ranges::find(lost, i) == lost.end()) give(b, batch[i]);
     b.adapter.flush(now);
   }
-  size_t kept() const { return b.qp->keeper->has.size(); }
+  size_t buffered() const { return b.qp->reorder->has.size(); }
 
   Block from{a, 65536};
   Block to{b, 65536};
@@ -73,17 +73,17 @@ TEST(RoceSelective, TheMissingPacketsAloneAreRepeated) {
   p.write(20);
   ASSERT_EQ(p.a.out.size(), 20u);
   p.deliver_but({3, 4, 9});
-  EXPECT_EQ(p.kept(), 14u);
+  EXPECT_EQ(p.buffered(), 14u);
   EXPECT_EQ(maps(p.b), 2u);
   p.exchange();
   expect_one(p.a, 1, CompletionOpcode::Write);
   EXPECT_EQ(p.a.adapter.counters().sent_again, 3u);
   EXPECT_EQ(p.a.adapter.counters().repeated, 3u);
   EXPECT_EQ(p.a.qp->repeated, 3u);
-  EXPECT_EQ(p.b.adapter.counters().kept, 14u);
+  EXPECT_EQ(p.b.adapter.counters().buffered, 14u);
   EXPECT_EQ(p.b.adapter.counters().duplicates, 0u);
-  EXPECT_EQ(p.kept(), 0u);
-  EXPECT_FALSE(p.b.qp->keeper->is_open);
+  EXPECT_EQ(p.buffered(), 0u);
+  EXPECT_FALSE(p.b.qp->reorder->is_open);
   EXPECT_EQ(std::memcmp(p.from.at, p.to.at, 20 * 256), 0);
   EXPECT_EQ(p.a.adapter.counters().timeouts, 0u);
 }
@@ -148,7 +148,7 @@ TEST(RoceSelective, MessagesCompleteInOrder) {
   EXPECT_EQ(p.a.adapter.counters().repeated, 2u);
 }
 
-TEST(RoceSelective, AReadAndAnAtomicBehindAGapAreKeptAndRunOnce) {
+TEST(RoceSelective, AReadAndAnAtomicBehindAGapAreBufferedAndRunOnce) {
   Selective p;
   SendRequest w = request(SendOpcode::Write, p.from.element(0, 256), 1);
   w.remote_address = p.to.address();
@@ -166,7 +166,7 @@ TEST(RoceSelective, AReadAndAnAtomicBehindAGapAreKeptAndRunOnce) {
   w.id = 4;
   ASSERT_EQ(p.send(p.a, w), 0);
   p.deliver_but({0});
-  EXPECT_EQ(p.kept(), 3u);
+  EXPECT_EQ(p.buffered(), 3u);
   p.exchange();
   const auto got = Pair::completions(p.a);
   ASSERT_EQ(got.size(), 4u);
@@ -185,9 +185,9 @@ TEST(RoceSelective, AnRnrNakBehindAGapBringsAllOfItAgain) {
         p.send(p.a, request(SendOpcode::Send, p.from.element(static_cast<uint32_t>(id) * 256, 200), id)), 0);
   ASSERT_EQ(p.receive(p.b, 0, {p.to.element(0, 256)}), 0);
   p.deliver_but({0});
-  EXPECT_EQ(p.kept(), 5u);
+  EXPECT_EQ(p.buffered(), 5u);
   p.exchange();
-  EXPECT_EQ(p.kept(), 0u);
+  EXPECT_EQ(p.buffered(), 0u);
   for (uint64_t id = 1; id < 6; ++id)
     ASSERT_EQ(p.receive(p.b, id, {p.to.element(static_cast<uint32_t>(id) * 256, 256)}), 0);
   p.pass(100 * ms);
@@ -204,13 +204,13 @@ TEST(RoceSelective, ARequesterThatKnowsNoMapsGoesBack) {
   p.exchange();
   expect_one(p.a, 1, CompletionOpcode::Write);
   EXPECT_EQ(p.a.adapter.counters().sent_again, 17u);
-  EXPECT_EQ(p.b.adapter.counters().kept, 0u);  // its requests have no tags
+  EXPECT_EQ(p.b.adapter.counters().buffered, 0u);  // its requests have no tags
   EXPECT_EQ(p.a.adapter.counters().unknown, 0u);
   EXPECT_EQ(p.a.adapter.counters().timeouts, 0u);
   EXPECT_EQ(std::memcmp(p.from.at, p.to.at, 20 * 256), 0);
 }
 
-TEST(RoceSelective, AResponderThatKeepsNothingIsGoneBackFor) {
+TEST(RoceSelective, GoBackNWithAResponderThatBuffersNothing) {
   Selective p(true, false);
   p.write(20);
   p.deliver_but({3, 9});
@@ -226,7 +226,7 @@ TEST(RoceSelective, StrangersGetAndHeedNoMap) {
   p.write(20);
   p.deliver_but({3});
   EXPECT_EQ(maps(p.b), 0u);
-  EXPECT_EQ(p.b.qp->keeper, nullptr);
+  EXPECT_EQ(p.b.qp->reorder, nullptr);
   SackBitmap map;
   map.newest = psn_add(p.a.qp->requester.oldest, 10);
   p.give(p.a, map_to(*p.a.qp, p.a.qp->requester.oldest, map));
@@ -314,16 +314,16 @@ TEST(RoceSelective, AGapThatIsNeverFilledHoldsABoundedPartOfThePool) {
     if (i % 1000 == 0) p.b.adapter.flush(p.now);
     p.b.out.clear();
   }
-  EXPECT_EQ(p.kept(), kept_span - 1);
-  EXPECT_EQ(p.b.adapter.counters().kept, kept_span - 1);
+  EXPECT_EQ(p.buffered(), reorder_span - 1);
+  EXPECT_EQ(p.b.adapter.counters().buffered, reorder_span - 1);
   EXPECT_TRUE(Pair::completions(p.b).empty());
   Attributes x;
   x.state = QpState::Error;
   ASSERT_TRUE(p.b.adapter.modify(*p.b.qp, x, attr_state, p.now));
-  EXPECT_EQ(p.kept(), 0u);
+  EXPECT_EQ(p.buffered(), 0u);
   x.state = QpState::Reset;
   ASSERT_TRUE(p.b.adapter.modify(*p.b.qp, x, attr_state, p.now));
-  EXPECT_EQ(p.b.qp->keeper, nullptr);
+  EXPECT_EQ(p.b.qp->reorder, nullptr);
 }
 
 // Four queue pairs take the whole pool; a fifth goes on without.
@@ -341,7 +341,7 @@ TEST(RoceSelective, AnEmptyPoolIsGoBackN) {
     packet.bth.opcode =
         wire::roce::opcode(wire::roce::Transport::ReliableConnection, wire::roce::Operation::SendOnly);
     packet.bth.destination = p.b.qp->number;
-    for (uint32_t k = 1; k < kept_span; ++k) {
+    for (uint32_t k = 1; k < reorder_span; ++k) {
       packet.bth.psn = psn_add(p.b.qp->responder.expected, k);
       packet.bth.tag = tag_of(p.b.qp->responder.tag_key, packet.bth.psn);
       p.give(p.b, make(packet));
@@ -349,12 +349,12 @@ TEST(RoceSelective, AnEmptyPoolIsGoBackN) {
     greedy.push_back(p.b.qp);
     p.b.qp = own;
   }
-  EXPECT_EQ(p.b.adapter.counters().kept, kept_max);
+  EXPECT_EQ(p.b.adapter.counters().buffered, reorder_packets_max);
   p.b.adapter.flush(p.now);
   p.b.out.clear();
   p.write(20);
   p.deliver_but({3, 9});
-  EXPECT_EQ(p.kept(), 0u);
+  EXPECT_EQ(p.buffered(), 0u);
   p.exchange();
   expect_one(p.a, 1, CompletionOpcode::Write);
   EXPECT_EQ(std::memcmp(p.from.at, p.to.at, 20 * 256), 0);
@@ -362,7 +362,7 @@ TEST(RoceSelective, AnEmptyPoolIsGoBackN) {
   for (QueuePair* one : greedy) p.b.adapter.destroy_qp(*one);
   p.write(20, 2);
   p.deliver_but({3});
-  EXPECT_EQ(p.kept(), 16u);
+  EXPECT_EQ(p.buffered(), 16u);
 }
 
 // --- what it gains ---

@@ -252,9 +252,9 @@ inline PacketBytes make(wire::roce::Packet packet) {
 // A request with one element, which lives as long as the next 63.
 inline SendRequest request(SendOpcode opcode, const Element& element, uint64_t id = 1,
                            uint8_t flags = signaled) {
-  static thread_local std::array<Element, 64> kept;
+  static thread_local std::array<Element, 64> buffered;
   static thread_local size_t next = 0;
-  Element& place = kept[next++ % kept.size()];
+  Element& place = buffered[next++ % buffered.size()];
   place = element;
   SendRequest q;
   q.id = id;

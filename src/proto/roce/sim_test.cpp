@@ -46,7 +46,7 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
       sum.timeouts += c.timeouts;
       sum.cnps_received += c.cnps_received;
       sum.repeated += c.repeated;
-      sum.kept += c.kept;
+      sum.buffered += c.buffered;
       sum.aggregates += c.aggregates;
       for (const auto& end : node->ends) paced += end->qp->congestion->is_paced();
     }
@@ -62,7 +62,7 @@ TEST(RoceSim, EveryRequestInOrderExactlyOnce) {
   EXPECT_GT(sum.timeouts, count / 10);
   EXPECT_GT(sum.cnps_received, count * 2);
   EXPECT_GT(sum.repeated, count);
-  EXPECT_GT(sum.kept, count * 2);
+  EXPECT_GT(sum.buffered, count * 2);
   EXPECT_GT(sum.aggregates, count * 5);
   EXPECT_GT(paced, count / 50);  // at the end
 }
