@@ -39,14 +39,14 @@ void list_push_pop(benchmark::State& state) {
   List<Receive, PostedHook> list;
   for (auto _ : state) {
     for (size_t i = 0; i < window; ++i) {
-      Receive* receive = pool.take();
+      Receive* receive = pool.acquire();
       receive->tag = i;
       list.push_back(*receive);
     }
     for (size_t i = 0; i < window; ++i) {
       Receive* receive = list.pop_front();
       benchmark::DoNotOptimize(receive->tag);
-      pool.give(receive);
+      pool.release(receive);
     }
   }
   per_item(state, window);
@@ -64,7 +64,7 @@ void post_and_match(benchmark::State& state, size_t posted, uint64_t tags, uint6
   TagMatcher matcher;
   for (auto _ : state) {
     for (size_t i = 0; i < posted; ++i) {
-      Receive* receive = pool.take();
+      Receive* receive = pool.acquire();
       receive->tag = tag_of(i);
       receive->ignore = 0;
       receive->source = source_of(i, any_source);
@@ -79,7 +79,7 @@ void post_and_match(benchmark::State& state, size_t posted, uint64_t tags, uint6
         return;
       }
       benchmark::DoNotOptimize(receive->order);
-      pool.give(receive);
+      pool.release(receive);
     }
   }
   per_item(state, posted);
@@ -97,7 +97,7 @@ void post_and_match_single(benchmark::State& state) {
   TagMatcher matcher;
   uint64_t tag = 0;
   for (auto _ : state) {
-    Receive* receive = pool.take();
+    Receive* receive = pool.acquire();
     receive->tag = ++tag & 255;
     receive->ignore = 0;
     receive->source = any_source;
@@ -105,7 +105,7 @@ void post_and_match_single(benchmark::State& state) {
     matcher.post(*receive);
     auto* matched = static_cast<Receive*>(matcher.match_arrival(tag & 255, 7));
     benchmark::DoNotOptimize(matched);
-    pool.give(matched);
+    pool.release(matched);
   }
   per_item(state, 1);
 }
@@ -158,7 +158,7 @@ void untagged(benchmark::State& state) {
   MsgMatcher matcher;
   for (auto _ : state) {
     for (size_t i = 0; i < window; ++i) {
-      Receive* receive = pool.take();
+      Receive* receive = pool.acquire();
       receive->source = any_source;
       benchmark::DoNotOptimize(matcher.match_posted(any_source));
       matcher.post(*receive);
@@ -166,7 +166,7 @@ void untagged(benchmark::State& state) {
     for (size_t i = 0; i < window; ++i) {
       auto* receive = static_cast<Receive*>(matcher.match_arrival(7));
       benchmark::DoNotOptimize(receive);
-      pool.give(receive);
+      pool.release(receive);
     }
   }
   per_item(state, window);

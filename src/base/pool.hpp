@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// A bounded pool of equal objects: taking and giving back cost a few instructions and never allocate once the
+// A bounded pool of equal objects: acquire() and release() cost a few instructions and never allocate once the
 // memory is there. Knows nothing of ours. Not thread-safe: the caller's lock (or its absence) covers it.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// Objects are default-constructed once, when their chunk is allocated, and destroyed with the pool. take()
+// Objects are default-constructed once, when their chunk is allocated, and destroyed with the pool. acquire()
 // does NOT construct: an object comes back with whatever it held when it was given. Addresses are stable.
 // Memory grows in chunks, each as large as all before it up to chunk_objects_max, and is returned to the
 // system only by the destructor.
@@ -32,16 +32,16 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // The object given back last, or a fresh one. Null when the bound is reached or memory is out.
-  T* take() noexcept {
+  // The object released last, or a fresh one. Null when the bound is reached or memory is out.
+  T* acquire() noexcept {
     if (free_count_ == 0) [[unlikely]] {
       if (!grow()) return nullptr;
     }
     return free_[--free_count_];
   }
 
-  // `object` came from take() of this pool and is given once.
-  void give(T* object) noexcept {
+  // `object` came from acquire() of this pool and is released once.
+  void release(T* object) noexcept {
     WEFT_ASSERT(free_count_ < made_);
     free_[free_count_++] = object;
   }
@@ -61,7 +61,7 @@ class Pool {
   bool exhausted() const noexcept { return in_use() == bound_; }
 
  private:
-  // The free stack is an array beside the objects, so that give() does not touch an object's cache line and
+  // The free stack is an array beside the objects, so that release() does not touch an object's cache line and
   // any T fits.
   [[gnu::noinline]] bool grow() noexcept {
     const size_t add = std::min({bound_ - made_, std::max(made_, first_chunk_objects), chunk_objects_max});

@@ -26,37 +26,37 @@ TEST(Pool, StopsAtTheBound) {
   for (size_t bound : {size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{200}, size_t{9000}}) {
     Pool<Object> pool(bound);
     std::set<Object*> taken;
-    while (Object* object = pool.take()) {
+    while (Object* object = pool.acquire()) {
       EXPECT_EQ(object->value, 42);
       EXPECT_TRUE(taken.insert(object).second);
     }
     EXPECT_EQ(taken.size(), bound);
     EXPECT_EQ(pool.in_use(), bound);
     EXPECT_TRUE(pool.exhausted());
-    EXPECT_EQ(pool.take(), nullptr);
-    for (Object* object : taken) pool.give(object);
+    EXPECT_EQ(pool.acquire(), nullptr);
+    for (Object* object : taken) pool.release(object);
     EXPECT_EQ(pool.in_use(), 0u);
-    EXPECT_NE(pool.take(), nullptr);
+    EXPECT_NE(pool.acquire(), nullptr);
   }
 }
 
-TEST(Pool, OfNothingGivesNothing) {
+TEST(Pool, AcquireFailsWithABoundOfZero) {
   Pool<Object> pool(0);
-  EXPECT_EQ(pool.take(), nullptr);
+  EXPECT_EQ(pool.acquire(), nullptr);
   EXPECT_TRUE(pool.exhausted());
 }
 
-TEST(Pool, GivesTheLastOneBackFirstAndDoesNotConstructIt) {
+TEST(Pool, ReusesTheLastReleasedObjectWithoutConstructingIt) {
   Pool<Object> pool(10);
-  Object* a = pool.take();
-  Object* b = pool.take();
+  Object* a = pool.acquire();
+  Object* b = pool.acquire();
   a->value = 1;
   b->value = 2;
-  pool.give(a);
-  pool.give(b);
-  EXPECT_EQ(pool.take(), b);
+  pool.release(a);
+  pool.release(b);
+  EXPECT_EQ(pool.acquire(), b);
   EXPECT_EQ(b->value, 2);
-  EXPECT_EQ(pool.take(), a);
+  EXPECT_EQ(pool.acquire(), a);
   EXPECT_EQ(a->value, 1);
 }
 
@@ -65,14 +65,15 @@ TEST(Pool, ReserveIsAllThatIsAllocated) {
   EXPECT_FALSE(pool.reserve(1001));
   EXPECT_TRUE(pool.reserve(1000));
   EXPECT_EQ(pool.in_use(), 0u);
-  for (int i = 0; i < 1000; ++i) EXPECT_NE(pool.take(), nullptr);
-  EXPECT_EQ(pool.take(), nullptr);
+  for (int i = 0; i < 1000; ++i) EXPECT_NE(pool.acquire(), nullptr);
+  EXPECT_EQ(pool.acquire(), nullptr);
 }
 
 TEST(Pool, ObjectsAreAlignedAndDestroyedOnce) {
   {
     Pool<Aligned> pool(300);
-    for (int i = 0; i < 300; ++i) EXPECT_EQ(reinterpret_cast<uintptr_t>(pool.take()) % alignof(Aligned), 0u);
+    for (int i = 0; i < 300; ++i)
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(pool.acquire()) % alignof(Aligned), 0u);
     EXPECT_EQ(Aligned::alive, 300);
   }
   EXPECT_EQ(Aligned::alive, 0);
@@ -84,7 +85,7 @@ TEST(Pool, NeverHandsOutWhatIsInUse) {
   std::vector<Object*> held;
   for (int step = 0; step < 20000; ++step) {
     if (random() % 5 < 3) {
-      Object* object = pool.take();
+      Object* object = pool.acquire();
       ASSERT_EQ(object == nullptr, held.size() == 500);
       if (object == nullptr) continue;
       object->value = -1;
@@ -93,7 +94,7 @@ TEST(Pool, NeverHandsOutWhatIsInUse) {
       std::swap(held[random() % held.size()], held.back());
       ASSERT_EQ(held.back()->value, -1);
       held.back()->value = 42;
-      pool.give(held.back());
+      pool.release(held.back());
       held.pop_back();
     }
     ASSERT_EQ(pool.in_use(), held.size());

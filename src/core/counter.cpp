@@ -87,7 +87,7 @@ bool Counter::cancel(Threshold& threshold) noexcept {
 
 // One at a time, so that a callback may cancel or queue others; outside the mutex, so that it may use the
 // counter. The number of errors may have changed since nearest_ was set, so it is set before value_ is read.
-Threshold* Counter::take_reached() noexcept {
+Threshold* Counter::pop_reached() noexcept {
   std::scoped_lock guard(mutex_);
   publish();
   const uint64_t value = value_.load(std::memory_order_seq_cst);
@@ -109,7 +109,7 @@ Threshold* Counter::take_reached() noexcept {
 }
 
 void Counter::fire() noexcept {
-  while (Threshold* threshold = take_reached()) threshold->reached();
+  while (Threshold* threshold = pop_reached()) threshold->reached();
 }
 
 void Counter::arm(uint64_t at) noexcept {

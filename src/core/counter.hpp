@@ -75,7 +75,7 @@ class Counter {
   };
 
   void fire() noexcept;
-  Threshold* take_reached() noexcept;
+  Threshold* pop_reached() noexcept;
   void insert(Threshold& threshold) noexcept;
   bool unlink(Threshold& threshold) noexcept;
   void publish() noexcept;

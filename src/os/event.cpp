@@ -40,7 +40,7 @@ void Event::notify(uint64_t notices) noexcept {
 }
 
 // Not atomic, but safe: who comes in between finds nothing now and is woken when the rest is put back.
-void Event::take_one() noexcept {
+void Event::consume_one() noexcept {
   if (!origin_.is_here()) return;
   uint64_t count = 0;
   if (::read(fd_.get(), &count, sizeof count) == sizeof count && count > 1) notify(count - 1);

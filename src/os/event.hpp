@@ -16,7 +16,7 @@ class Event {
  public:
   static Result<Event> create();
   void notify(uint64_t notices = 1) noexcept;  // any thread
-  void take_one() noexcept;                    // one notice, if there is one; the others stay
+  void consume_one() noexcept;                 // one notice, if there is one; the others stay
   void drain() noexcept;                       // all of them
   int fd() const noexcept { return fd_.get(); }
 

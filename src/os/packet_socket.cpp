@@ -207,7 +207,7 @@ PacketFrame PacketSocket::received(size_t index) noexcept {
 
 // An interface that goes down is an error of the socket, which makes the descriptor readable until somebody reads it;
 // recvmmsg(2) does that itself.
-void PacketSocket::take_error() noexcept {
+void PacketSocket::consume_error() noexcept {
   slept_ = false;
   int error = 0;
   socklen_t bytes = sizeof error;

@@ -65,7 +65,7 @@ class PacketSocket {
       ring_.pop();
     }
     if (count == 0 && slept_) [[unlikely]]
-      take_error();
+      consume_error();
     return count;
   }
   // Whether receive() would find nothing and do nothing, told without a system call: after arm() it asks for errors.
@@ -85,7 +85,7 @@ class PacketSocket {
   size_t send_added() noexcept;
   size_t receive_batch() noexcept;
   PacketFrame received(size_t index) noexcept;
-  void take_error() noexcept;
+  void consume_error() noexcept;
 
   Fd fd_;
   PacketRing ring_;

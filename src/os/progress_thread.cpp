@@ -54,25 +54,25 @@ void leave() noexcept { inside.fetch_sub(1, std::memory_order_seq_cst); }
 
 }  // namespace
 
-void ProgressThread::take(Guard& guard) noexcept {
+void ProgressThread::acquire(Guard& guard) noexcept {
   enter_after_forks();
   guard.lock();
 }
 
-void ProgressThread::take_ahead(Guard& guard) noexcept {
+void ProgressThread::acquire_ahead(Guard& guard) noexcept {
   enter_after_forks();
   guard.mutex()->lock_ahead();
   guard = Guard(*guard.release(), std::adopt_lock);
 }
 
-bool ProgressThread::try_take(Guard& guard) noexcept {
+bool ProgressThread::try_acquire(Guard& guard) noexcept {
   if (!enter()) return false;
   if (guard.try_lock()) return true;
   leave();
   return false;
 }
 
-void ProgressThread::give(Guard& guard) noexcept {
+void ProgressThread::release(Guard& guard) noexcept {
   guard.unlock();
   leave();
 }
@@ -172,7 +172,7 @@ ProgressSchedule::Turn ProgressThread::look() noexcept {
 void ProgressThread::run() noexcept {
   using State = ProgressSchedule::State;
   Guard guard(lock_, std::defer_lock);
-  take(guard);
+  acquire(guard);
   while (!stop_.load(std::memory_order_acquire)) {
     switch (schedule_.turn(look())) {
       case State::Aside:
@@ -186,35 +186,35 @@ void ProgressThread::run() noexcept {
         break;
     }
   }
-  give(guard);
+  release(guard);
 }
 
 void ProgressThread::stand_aside(Guard& guard) noexcept {
   sleeper_->unwatch_all();
-  give(guard);
+  release(guard);
   do {
     sleeper_->pause(schedule_.look_after_ns());
     if (stop_.load(std::memory_order_acquire)) break;
-    if (try_take(guard)) return;
+    if (try_acquire(guard)) return;
   } while (!schedule_.found_lock_held());
-  take_ahead(guard);
+  acquire_ahead(guard);
 }
 
 void ProgressThread::rest(Guard& guard) noexcept {
   ask_for_notice();
-  give(guard);
+  release(guard);
   sleeper_->pause(-1);
   pause_after_wake(guard);
 }
 
 // After a sleep.
 void ProgressThread::pause_after_wake(Guard& guard) noexcept {
-  take(guard);
+  acquire(guard);
   const int64_t pause_ns = schedule_.woke(duty() == Duty::BackgroundWork && has_other_sleepers());
   if (pause_ns == 0) return;
-  give(guard);
+  release(guard);
   sleeper_->pause(pause_ns);
-  take(guard);
+  acquire(guard);
 }
 
 void ProgressThread::work(Guard& guard) noexcept {
@@ -227,20 +227,20 @@ void ProgressThread::work(Guard& guard) noexcept {
     schedule_.falls_asleep();
     ask_for_notice();
     sleeper_->enter();
-    give(guard);
+    release(guard);
     sleeper_->sleep(Sleeper::slice_ms);
-    take(guard);
+    acquire(guard);
     (void)sleeper_->leave();
     sleeper_->disarm(endpoints_);
-    give(guard);
+    release(guard);
     pause_after_wake(guard);
     return;
   }
   const int64_t pause_ns = schedule_.retry_after_ns();
-  give(guard);
+  release(guard);
   if (pause_ns == 0) yield_processor();
   else sleeper_->pause(pause_ns);
-  take(guard);
+  acquire(guard);
 }
 
 }  // namespace weft::os

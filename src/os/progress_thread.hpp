@@ -44,10 +44,10 @@ class ProgressThread final : core::Signal {
   ProgressSchedule::Turn look() noexcept;  // with the lock held
   // Takes and gives back the lock. Not while a thread of the process forks.
   using Guard = std::unique_lock<Lock>;
-  static void take(Guard& guard) noexcept;
-  static void take_ahead(Guard& guard) noexcept;
-  static bool try_take(Guard& guard) noexcept;
-  static void give(Guard& guard) noexcept;
+  static void acquire(Guard& guard) noexcept;
+  static void acquire_ahead(Guard& guard) noexcept;
+  static bool try_acquire(Guard& guard) noexcept;
+  static void release(Guard& guard) noexcept;
   // With the lock held, which they give back while they sleep.
   void stand_aside(Guard& guard) noexcept;
   void rest(Guard& guard) noexcept;

@@ -60,7 +60,7 @@ void Sleeper::interrupt() noexcept {
   notify();
 }
 
-bool Sleeper::take_interrupt() noexcept {
+bool Sleeper::consume_interrupt() noexcept {
   return interrupted_.load(std::memory_order_relaxed) &&
          interrupted_.exchange(false, std::memory_order_acquire);
 }
@@ -141,13 +141,13 @@ void Sleeper::sleep(int timeout_ms) noexcept {
     yield_processor();
     return;
   }
-  if (poll_set_.wait(timeout_ms < 0 || timeout_ms > slice_ms ? slice_ms : timeout_ms)) event_.take_one();
+  if (poll_set_.wait(timeout_ms < 0 || timeout_ms > slice_ms ? slice_ms : timeout_ms)) event_.consume_one();
 }
 
 void Sleeper::pause(int64_t timeout_ns) noexcept {
   pollfd entry{event_.fd(), POLLIN, 0};
   const timespec limit{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
-  if (::ppoll(&entry, 1, timeout_ns < 0 ? nullptr : &limit, nullptr) > 0) event_.take_one();
+  if (::ppoll(&entry, 1, timeout_ns < 0 ? nullptr : &limit, nullptr) > 0) event_.consume_one();
 }
 
 }  // namespace weft::os

@@ -55,7 +55,7 @@ class Sleeper final : public core::Signal {
   void notify() noexcept override;
   // One sleeping (or the next) wait returns early: fi_cq_signal.
   void interrupt() noexcept;
-  bool take_interrupt() noexcept;
+  bool consume_interrupt() noexcept;
 
   // The caller holds the lock that covers `list`. True: all are armed, sleep() may follow. False: there is
   // work, or a descriptor is missing.
@@ -98,7 +98,7 @@ class Sleeper final : public core::Signal {
         std::scoped_lock guard(lock);
         const long status = attempt();
         if (status != again && sleeping_.load(std::memory_order_relaxed) != 0) notify();  // there may be more
-        if (status != again || take_interrupt()) return status;
+        if (status != again || consume_interrupt()) return status;
         if (round < spins && timeout_ms != 0) continue;
         if (const int64_t left = deadline - now_ms(); left <= 0) {
           return again;

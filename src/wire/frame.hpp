@@ -118,7 +118,7 @@ struct AtomicPrefix {
 
 // Reads a struct from the front of a payload; false when it is too short.
 template <class T>
-[[nodiscard]] inline bool take(const std::byte*& at, size_t& left, T& out) noexcept {
+[[nodiscard]] inline bool consume(const std::byte*& at, size_t& left, T& out) noexcept {
   static_assert(std::is_trivially_copyable_v<T>);
   if (left < sizeof(T)) return false;
   std::memcpy(&out, at, sizeof(T));

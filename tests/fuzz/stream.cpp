@@ -65,7 +65,7 @@ void frames(FuzzedDataProvider& in) {
   NoPeer peer;
   Whole whole;
   stream::Parser one(frame_max);
-  (void)one.take(whole, peer, bytes);
+  (void)one.feed(whole, peer, bytes);
 
   Parts parts;
   parts.in = &in;
@@ -77,7 +77,7 @@ void frames(FuzzedDataProvider& in) {
       if (i > 1000) std::abort();
     }
     const size_t count = std::min(in.ConsumeIntegralInRange<size_t>(1, 3000), bytes.size() - at);
-    (void)many.take(parts, peer, std::span(bytes).subspan(at, count));
+    (void)many.feed(parts, peer, std::span(bytes).subspan(at, count));
     at += count;
   }
   while (many.stalled() && many.retry(parts, peer)) {

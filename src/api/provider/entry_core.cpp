@@ -53,7 +53,7 @@ extern "C" fi_provider* weft_core_v1(const weft::PacketsTable* table) noexcept t
 #ifdef WEFT_PROVIDER_NEXT
   log_note();
 #endif
-  return weft::fi::give_as_plugin(offered, provider.name);
+  return weft::fi::export_as_plugin(offered, provider.name);
 } catch (const std::bad_alloc&) {
   return nullptr;
 }

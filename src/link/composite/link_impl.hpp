@@ -189,7 +189,7 @@ typename Link<N, F, Names, Clock>::PeerBase* Link<N, F, Names, Clock>::appears(
   if (met) return make(name, path);
   typename Table::Reservation reservation(peers_, Table::name_of(name));
   PeerBase* peer = make(name, path);
-  reservation.take(*peer);
+  reservation.assign(*peer);
   return peer;
 }
 

@@ -237,7 +237,7 @@ class EthernetPackets {
       const iovec part{const_cast<std::byte*>(frame.data()), frame.size()};
       return frames_.send(&part, 1);
     };
-    stack_.take_control(send);
+    stack_.send_control(send);
     stack_.send_resolved(send);
     flush();
   }

@@ -328,7 +328,7 @@ Bytes Stack::ready(size_t slot) noexcept {
   return {slots_[slot].memory.get(), slots_[slot].bytes};
 }
 
-void Stack::give_back(size_t slot) noexcept {
+void Stack::release_slot(size_t slot) noexcept {
   buffered_bytes_ -= slots_[slot].bytes;
   slots_[slot].memory.reset();
   free_.push_back(static_cast<uint16_t>(slot));
@@ -341,7 +341,7 @@ void Stack::release(size_t index) noexcept {
     neighbor->waiting_bytes -= static_cast<uint32_t>(slots_[slot].bytes);
   }
   order_.erase(order_.begin() + static_cast<std::ptrdiff_t>(index));
-  give_back(slot);
+  release_slot(slot);
 }
 
 size_t Stack::pop_own() noexcept {

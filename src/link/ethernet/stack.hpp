@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Stack: a host with one address on an Ethernet: it answers for it (ARP, Neighbor Discovery), finds the MACs of others,
 // keeps packets until they are found, and puts Ethernet, IP and UDP headers around payloads. No I/O: frames come in by
-// on_frame(), its own questions and answers wait for take_control(). docs/ethernet.md. Must not know who moves frames.
+// on_frame(), its own questions and answers wait for send_control(). docs/ethernet.md. Must not know who moves frames.
 //
 // Not there: fragments (refused; path MTU is the link's), IP options and extension headers, duplicate address detection,
 // redirects and router discovery (a gateway is configured), IGMP and MLD reports.
@@ -105,7 +105,7 @@ class Stack {
   void tick(uint64_t now) noexcept;
   // send(frame) is false when there is no room; then it is offered again.
   template <class Send>
-  void take_control(Send&& send) noexcept {
+  void send_control(Send&& send) noexcept {
     while (control_count_ != 0) {
       const Control& next = control_[control_first_];
       if (!send(wire::Bytes(next.bytes.data(), next.count))) return;
@@ -134,7 +134,7 @@ class Stack {
     for (size_t left = own_count_; left != 0; --left) {
       const size_t slot = pop_own();
       deliver(wire::Bytes(slots_[slot].memory.get(), slots_[slot].bytes));
-      give_back(slot);
+      release_slot(slot);
     }
   }
   // The last packet that goes into the link is to arrive here, too (keep()).
@@ -197,7 +197,7 @@ class Stack {
   void lose(const Host& host) noexcept;
 
   wire::Bytes ready(size_t slot) noexcept;
-  void give_back(size_t slot) noexcept;
+  void release_slot(size_t slot) noexcept;
   void release(size_t index) noexcept;
   size_t pop_own() noexcept;
 

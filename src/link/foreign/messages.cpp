@@ -74,7 +74,7 @@ Result<void> Messages::open(std::string_view source) {
 }
 
 // The receives of a connection stand before it begins, so nothing that comes finds none.
-bool Messages::give_buffers(Connection& connection) {
+bool Messages::post_buffers(Connection& connection) {
   constexpr size_t count = receive_count + send_count;
   connection.memory =
       std::make_unique_for_overwrite<std::byte[]>(count * message_bytes_max);  // pages come with use
@@ -111,7 +111,7 @@ Messages::Connection* Messages::open_connection(fi_info* info, bool incoming, in
   if (status == 0) status = fi_ep_bind(connection.ep, &eq_->fid, 0);
   if (status == 0) status = fi_ep_bind(connection.ep, &cq_->fid, FI_TRANSMIT | FI_RECV);
   if (status == 0) status = fi_enable(connection.ep);
-  if (status == 0 && !give_buffers(connection)) status = -FI_ENOMEM;
+  if (status == 0 && !post_buffers(connection)) status = -FI_ENOMEM;
   if (status != 0) {
     release(connection);
     warn_(*source_, "a connection cannot be opened", status);
@@ -271,19 +271,19 @@ void Messages::collect_completions(size_t most) noexcept {
           buffer.used = std::min(entry.len, message_bytes_max);
           arrive(*buffer.connection, buffer);
         } else {
-          give_back(buffer);
+          release_buffer(buffer);
         }
       },
       // What fails takes the connection with it. Receives end like this when it goes, too.
       [this](const fi_cq_err_entry& entry) {
         auto& buffer = *static_cast<Buffer*>(entry.op_context);
-        if (!buffer.receives) give_back(buffer);
+        if (!buffer.receives) release_buffer(buffer);
         fail_connection(*buffer.connection);
       });
 }
 
 // Has been sent from.
-void Messages::give_back(Buffer& buffer) noexcept {
+void Messages::release_buffer(Buffer& buffer) noexcept {
   Connection& connection = *buffer.connection;
   // Sends of a connection end in their order; injected ones behind the last have no end of their own.
   connection.left = --connection.in_flight_sends == 0 ? connection.committed - connection.waiting.size()

@@ -141,7 +141,7 @@ class Messages {
 
   Error fail(const char* what, int status) const { return failure(*source_, what, status); }
   Connection* open_connection(fi_info* info, bool incoming, int& error);
-  bool give_buffers(Connection& connection);
+  bool post_buffers(Connection& connection);
   static std::span<const std::byte> bytes_of(const Buffer& buffer) noexcept;
   bool try_post(Connection& connection, Buffer& buffer) noexcept;
   void post(Connection& connection, Buffer& buffer) noexcept;
@@ -150,7 +150,7 @@ class Messages {
   void collect() noexcept;
   void collect_completions(size_t most) noexcept;
   void arrive(Connection& connection, Buffer& buffer) noexcept;
-  static void give_back(Buffer& buffer) noexcept;
+  static void release_buffer(Buffer& buffer) noexcept;
   void collect_events(size_t most) noexcept;
   void on_request(fi_info* info) noexcept;
   void retry(Connection& connection) noexcept;

@@ -31,7 +31,7 @@ Result<void> Packets::open(std::span<const std::byte> address) {
   inject_bytes_ = info_->tx_attr->inject_size;
   if (auto opened = open_endpoint(); !opened) return opened;
   if (auto named = find_address(); !named) return named;
-  return give_buffers();
+  return post_buffers();
 }
 
 Result<void> Packets::open_endpoint() {
@@ -74,7 +74,7 @@ Result<void> Packets::find_address() {
   return {};
 }
 
-Result<void> Packets::give_buffers() {
+Result<void> Packets::post_buffers() {
   const size_t count = receive_count_ + send_count;
   memory_ = std::make_unique_for_overwrite<std::byte[]>(count * datagram_bytes_);
   if ((info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0) {

@@ -114,7 +114,7 @@ class Packets {
   Error fail(const char* what, int status) const { return failure(*source_, what, status); }
   Result<void> open_endpoint();
   Result<void> find_address();
-  Result<void> give_buffers();
+  Result<void> post_buffers();
   bool try_post(Buffer& buffer) noexcept;
   void post(Buffer& buffer) noexcept;
   void collect() noexcept;

@@ -184,7 +184,7 @@ Result<void> Connection::accept(std::unique_ptr<Request> request, std::span<cons
 }
 
 // All but a frame.
-void Connection::take_notice(Parcel& parcel) noexcept {
+void Connection::handle_notice(Parcel& parcel) noexcept {
   if (parcel.kind == Parcel::Kind::Accepted) {
     other_ = std::move(parcel.sender);
     try {
@@ -282,7 +282,7 @@ Parcel* Connection::front() noexcept {
 
 void Connection::pop() noexcept {
   std::scoped_lock guard(inbox_->mutex);
-  if (inbox_->parcels.front().kind != Parcel::Kind::Frame) inbox_->notice->take_one();
+  if (inbox_->parcels.front().kind != Parcel::Kind::Frame) inbox_->notice->consume_one();
   inbox_->parcels.pop_front();
 }
 

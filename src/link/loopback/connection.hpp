@@ -140,7 +140,7 @@ class Connection : public Sizes, public proto::LinkBase {
   void advance() noexcept {
     while (Parcel* parcel = front()) {
       if (parcel->kind == Parcel::Kind::Frame) return;
-      take_notice(*parcel);
+      handle_notice(*parcel);
       pop();
     }
   }
@@ -148,7 +148,7 @@ class Connection : public Sizes, public proto::LinkBase {
   int poll(Handler& handler) noexcept {
     int taken = 0;
     while (Parcel* parcel = front()) {
-      if (parcel->kind != Parcel::Kind::Frame) take_notice(*parcel);
+      if (parcel->kind != Parcel::Kind::Frame) handle_notice(*parcel);
       else if (peer_ != nullptr && !handler.on_frame(*peer_, parcel->head, parcel->payload.data())) break;
       pop();
       ++taken;
@@ -164,7 +164,7 @@ class Connection : public Sizes, public proto::LinkBase {
  private:
   Parcel* front() noexcept;
   void pop() noexcept;
-  void take_notice(Parcel& parcel) noexcept;
+  void handle_notice(Parcel& parcel) noexcept;
 
   Events* events_ = nullptr;
   proto::ConnectionObserver* observer_ = nullptr;

@@ -107,7 +107,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
   Peer* peer = events_->make_peer(std::as_bytes(std::span(padded)));
   peer->name = key;
   peer->mailbox = std::move(mailbox);
-  reservation.take(*peer);
+  reservation.assign(*peer);
   return peer;
 }
 
@@ -181,7 +181,7 @@ Peer* Link::peer_of(const Frame& frame) noexcept {
     peer->name = frame.from;
     peer->mailbox = std::make_shared<Mailbox>();
     peer->mailbox->open = false;
-    reservation.take(*peer);
+    reservation.assign(*peer);
     return peer;
   } catch (const std::bad_alloc&) {
     return nullptr;

@@ -585,7 +585,7 @@ class MessageLink : public proto::LinkBase {
   template <class Handler>
   Taken message(Channel& channel, std::span<const std::byte> bytes, Handler& handler) noexcept {
     Head head{};
-    if (!take_head(bytes, head)) return misbehaved(channel, "a message that is none of ours");
+    if (!parse_head(bytes, head)) return misbehaved(channel, "a message that is none of ours");
     Taken taken = Taken::Yes;
     switch (head.kind) {
       case Kind::Frames:
@@ -629,7 +629,7 @@ class MessageLink : public proto::LinkBase {
   proto::Land begin_part(Channel& channel, std::span<const std::byte> arrived, size_t length,
                          Handler& handler) noexcept {
     Head returned{};
-    if (!take_head(arrived, returned) || returned.kind != Kind::Frames || channel.state != State::Ready ||
+    if (!parse_head(arrived, returned) || returned.kind != Kind::Frames || channel.state != State::Ready ||
         channel.owed >= credits_of_ours)
       return proto::Land::Whole;  // it is looked at when all of it is there
     if (channel.shown == 0) channel.shown = head_bytes;

@@ -50,7 +50,7 @@ inline void put_head(const Head& head, std::byte* out) noexcept {
 }
 
 // False: no message of ours.
-[[nodiscard]] inline bool take_head(std::span<const std::byte> message, Head& head) noexcept {
+[[nodiscard]] inline bool parse_head(std::span<const std::byte> message, Head& head) noexcept {
   if (message.size() < head_bytes || message[1] != std::byte{0}) return false;
   const auto kind = static_cast<uint8_t>(message[0]);
   if (kind < static_cast<uint8_t>(Kind::Frames) || kind > static_cast<uint8_t>(Kind::Bye)) return false;

@@ -392,7 +392,7 @@ class Device::Receiver final : public FrameSink {
  private:
   void give(const Endpoint& endpoint, std::span<const std::byte> frame, bool is_checked) noexcept {
     if (endpoint.frames != direct_) {
-      device_.give(*endpoint.frames, frame, is_checked);
+      device_.deliver(*endpoint.frames, frame, is_checked);
       return;
     }
     ++device_.statistics_.received;
@@ -406,7 +406,7 @@ class Device::Receiver final : public FrameSink {
   int shown_ = 0;
 };
 
-void Device::give(Frames& to, std::span<const std::byte> frame, bool is_checked) noexcept {
+void Device::deliver(Frames& to, std::span<const std::byte> frame, bool is_checked) noexcept {
   const iovec part{const_cast<std::byte*>(frame.data()), frame.size()};
   ++(to.put(&part, 1, is_checked) ? statistics_.received : statistics_.inbox_full);
 }
@@ -430,7 +430,7 @@ int Device::poll(const Frames* direct, FrameSink* sink) noexcept {
 
 // What the host's own stack says: answers, the announcement of the address.
 void Device::answer() noexcept {
-  host_.take_control([&](wire::Bytes frame) {
+  host_.send_control([&](wire::Bytes frame) {
     const iovec part{const_cast<std::byte*>(frame.data()), frame.size()};
     return send(&part, 1, false);
   });

@@ -186,7 +186,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   bool is_to_us(const iovec& head) const noexcept;
   void loop(const iovec* parts, size_t count) noexcept;
   const Endpoint* find(uint16_t port) const noexcept;
-  void give(Frames& to, std::span<const std::byte> frame, bool is_checked) noexcept;
+  void deliver(Frames& to, std::span<const std::byte> frame, bool is_checked) noexcept;
   void answer() noexcept;
   void look(uint64_t now) noexcept;
   void update_link(bool has_link) noexcept;

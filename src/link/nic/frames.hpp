@@ -62,7 +62,7 @@ class Frames {
       decltype(show)& shown_to;
     } direct(show);
     device_->begin_poll();
-    auto frames = static_cast<int>(inbox_.take(Device::frames_per_poll, show));
+    auto frames = static_cast<int>(inbox_.drain(Device::frames_per_poll, show));
     // What is in the inbox came first.
     frames += inbox_.empty() ? device_->poll(this, &direct) : device_->poll(nullptr, nullptr);
     device_->end_poll();

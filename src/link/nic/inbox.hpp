@@ -42,7 +42,7 @@ class Inbox {
   }
   // show(frame, is_checked) for the oldest, at most `most`; returns how many. `show` may put().
   template <class Show>
-  size_t take(size_t most, Show&& show) noexcept {
+  size_t drain(size_t most, Show&& show) noexcept {
     size_t taken = 0;
     for (; taken < most && frames_ != 0; ++taken) {
       Head head;

@@ -38,7 +38,7 @@ TEST(NicInbox, keeps_order_and_bytes_through_all_wraps) {
       } else {
         const size_t most = random() % 4;
         const size_t there = expected.size();
-        const size_t taken = inbox.take(most, [&](std::span<const std::byte> frame, bool is_checked) {
+        const size_t taken = inbox.drain(most, [&](std::span<const std::byte> frame, bool is_checked) {
           ASSERT_FALSE(expected.empty());
           EXPECT_TRUE(std::ranges::equal(frame, expected.front().first));
           EXPECT_EQ(is_checked, expected.front().second);
@@ -59,7 +59,7 @@ TEST(NicInbox, takes_no_more_than_there_is_room_for) {
   EXPECT_FALSE(put(inbox, Bytes(1024)));
   EXPECT_TRUE(put(inbox, Bytes(1016)));
   EXPECT_FALSE(put(inbox, Bytes()));
-  EXPECT_EQ(inbox.take(9, [](auto, bool) {}), 1u);
+  EXPECT_EQ(inbox.drain(9, [](auto, bool) {}), 1u);
   EXPECT_TRUE(inbox.empty());
   EXPECT_TRUE(put(inbox, Bytes()));
 }
@@ -69,13 +69,14 @@ TEST(NicInbox, a_frame_may_be_put_while_one_is_shown) {
   inbox.open(256);
   ASSERT_TRUE(put(inbox, Bytes(40, std::byte{1})));
   for (int round = 0; round < 1000; ++round)
-    ASSERT_EQ(inbox.take(1,
-                         [&](std::span<const std::byte> frame, bool) {
-                           ASSERT_TRUE(put(inbox, Bytes(static_cast<size_t>(30 + round % 20), std::byte{2})));
-                           ASSERT_GE(frame.size(), 30u);
-                           for (const std::byte byte : frame) ASSERT_EQ(byte, frame[0]);
-                         }),
-              1u);
+    ASSERT_EQ(
+        inbox.drain(1,
+                    [&](std::span<const std::byte> frame, bool) {
+                      ASSERT_TRUE(put(inbox, Bytes(static_cast<size_t>(30 + round % 20), std::byte{2})));
+                      ASSERT_GE(frame.size(), 30u);
+                      for (const std::byte byte : frame) ASSERT_EQ(byte, frame[0]);
+                    }),
+        1u);
 }
 
 }  // namespace

@@ -203,7 +203,7 @@ class Reliable final : public proto::LinkBase,
     explicit FeederOf(Handler& to) noexcept : handler(to) {}
     void feed(Peer& peer, std::span<const std::byte> bytes) noexcept override {
       const uint64_t before = peer.parser.frames();
-      (void)peer.parser.take(handler, peer, bytes);
+      (void)peer.parser.feed(handler, peer, bytes);
       frames += static_cast<int>(peer.parser.frames() - before);
     }
     void retry(Peer& peer) noexcept override {

@@ -202,7 +202,7 @@ size_t Datagrams::collect(std::span<Arrived> out, bool takes_packets) noexcept {
   return static_cast<size_t>(std::max(count, 0));
 }
 
-void Datagrams::give_back(std::span<const Arrived> slots) noexcept {
+void Datagrams::release_slots(std::span<const Arrived> slots) noexcept {
   const std::scoped_lock guard(device_->lock());
   for (const Arrived& one : slots) (void)post_receive(one.slot);
 }

@@ -71,7 +71,7 @@ class Datagrams {
       for (const Arrived& one : std::span(arrived).first(count))
         if (one.is_valid)
           handler.on_packet(proto::ReceivedPacket{one.source.bytes(), own_.bytes(), one.bytes}), ++packets;
-      if (count != 0) give_back(std::span(arrived).first(count));
+      if (count != 0) release_slots(std::span(arrived).first(count));
       if (count < arrived.size() || seen >= receive_slots) return packets;
     }
   }
@@ -100,7 +100,7 @@ class Datagrams {
 
   Result<void> make_queues();
   size_t collect(std::span<Arrived> out, bool takes_packets) noexcept;
-  void give_back(std::span<const Arrived> slots) noexcept;
+  void release_slots(std::span<const Arrived> slots) noexcept;
   int post_receive(uint32_t slot) noexcept;
   void collect_sent() noexcept;
   std::byte* receive_slot(uint32_t slot) noexcept { return memory_.data() + slot * slot_bytes_; }

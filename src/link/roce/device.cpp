@@ -266,7 +266,7 @@ DeviceCounters Device::counters() const noexcept {
   return all;
 }
 
-int Device::take_from_sockets(uint64_t now) noexcept {
+int Device::receive_from_sockets(uint64_t now) noexcept {
   const int packets = ports_.poll(now);
   counters_.received_by_udp += static_cast<uint64_t>(packets);
   policy_.sockets_polled(now, packets, shm_ && shm_->has_rings());
@@ -275,7 +275,7 @@ int Device::take_from_sockets(uint64_t now) noexcept {
 
 void Device::empty_sockets(uint64_t now) noexcept {
   constexpr int rounds = 64;
-  for (int i = 0; i < rounds && take_from_sockets(now) != 0; ++i) {
+  for (int i = 0; i < rounds && receive_from_sockets(now) != 0; ++i) {
   }
 }
 
@@ -295,7 +295,7 @@ int Device::receive(uint64_t now) noexcept {
     if (shm_->is_due(now)) shm_->run_housekeeping(now);
     packets = shm_->poll(now, [&] { empty_sockets(now); });
   }
-  if (policy_.is_due<Timer::Sockets>(now)) packets += take_from_sockets(now);
+  if (policy_.is_due<Timer::Sockets>(now)) packets += receive_from_sockets(now);
   return packets;
 }
 
@@ -335,7 +335,7 @@ void Device::await_acknowledgements(const proto::roce::QueuePair& qp) noexcept {
   const auto take_all = [&] {
     constexpr int rounds = 64;
     policy_.rest_sockets(0);
-    for (int i = 0; i < rounds && take(clock_.now()) != 0; ++i) {
+    for (int i = 0; i < rounds && poll_packets(clock_.now()) != 0; ++i) {
     }
   };
   take_all();
@@ -444,7 +444,7 @@ void Device::spin_for_sleeper() noexcept {
     let_others(true);
     if (!policy_.spins_for_sleeper() || stop_.load(std::memory_order_relaxed)) break;
     now = clock_.now();
-    if (const int packets = take(now); packets != 0) {
+    if (const int packets = poll_packets(now); packets != 0) {
       counters_.packets_by_thread += static_cast<uint64_t>(packets);
       until = std::min(now + SpinPolicy::spin_ns, end);
       found = true;
@@ -520,7 +520,7 @@ bool Device::spin(int (*has_event)(void* of), void* of) noexcept {
   for (uint64_t until = now + SpinPolicy::spin_ns; now < until && policy_.polled_at() == polled_at;
        now = clock_.now()) {
     policy_.program_looks(now);
-    if (const int packets = take(now); packets != 0) {
+    if (const int packets = poll_packets(now); packets != 0) {
       counters_.packets_by_program += static_cast<uint64_t>(packets);
       until = std::min(now + SpinPolicy::spin_ns, end);
       found = has_event(of) != 0;
@@ -584,7 +584,7 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
     for (int i = 0; i < rounds; ++i) {
       const uint64_t now = clock_.now();
       policy_.program_looks(now);
-      const int packets = take(now);
+      const int packets = poll_packets(now);
       counters_.packets_by_program += static_cast<uint64_t>(packets);
       if (packets == 0 || has_event(of) != 0) break;
       lock_.unlock();  // for the other threads
@@ -636,7 +636,7 @@ void Device::look() noexcept {
   const uint64_t now = clock_.now();
   if (policy_.has_sleeper()) {
     if (policy_.looks_beside_sleeper(now, adapter_.next_due(), has_unsent()) || (shm_ && shm_->is_due(now)))
-      counters_.packets_by_thread += static_cast<uint64_t>(take(now));
+      counters_.packets_by_thread += static_cast<uint64_t>(poll_packets(now));
     return;
   }
   switch (policy_.look(now)) {
@@ -648,7 +648,7 @@ void Device::look() noexcept {
       break;
   }
   const uint64_t one_sided = adapter_.counters().one_sided;
-  const int packets = take(now);
+  const int packets = poll_packets(now);
   counters_.packets_by_thread += static_cast<uint64_t>(packets);
   policy_.looked(now, packets, adapter_.counters().one_sided != one_sided);
 }

@@ -215,7 +215,7 @@ class Device final : proto::roce::PacketOutput {
   void open_shm(const DeviceSettings& settings);
   int receive(uint64_t now) noexcept;
   void answer(uint64_t now, int packets) noexcept;
-  int take(uint64_t now) noexcept {
+  int poll_packets(uint64_t now) noexcept {
     const int packets = receive(now);
     answer(now, packets);
     return packets;
@@ -223,7 +223,7 @@ class Device final : proto::roce::PacketOutput {
   void send_late() noexcept;
   void show(uint64_t now) noexcept;
   void flush_ports() noexcept;
-  int take_from_sockets(uint64_t now) noexcept;
+  int receive_from_sockets(uint64_t now) noexcept;
   void empty_sockets(uint64_t now) noexcept;
 
   // The progress thread.

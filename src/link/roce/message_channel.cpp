@@ -107,7 +107,7 @@ Result<void> MessageChannel::connect(std::span<const std::byte> name, Role role)
   if (auto ok = to_send(a, number_at(name, 28)); !ok) return ok;
   if (role == Role::Active) {
     may_send_ = credit_due_ = true;
-    give_back();  // says that we are ready
+    return_credits();  // says that we are ready
   }
   return {};
 }
@@ -256,7 +256,7 @@ void MessageChannel::on_arrival(uint32_t slot, uint32_t bytes) noexcept {
 }
 
 // Receives for what was consumed, and word of it.
-void MessageChannel::give_back() noexcept {
+void MessageChannel::return_credits() noexcept {
   if (failed_) return;
   const std::scoped_lock guard(shared_->device->lock());
   WEFT_ASSERT(returned_count_ + pending_count_ <= receive_slots);

@@ -96,7 +96,7 @@ class MessageChannel {
       consume(message.slot);
       ++taken;
     }
-    if (returned_count_ != 0 || credit_due_) give_back();
+    if (returned_count_ != 0 || credit_due_) return_credits();
     return taken;
   }
   uint64_t consumed() const noexcept { return consumed_; }  // messages that were taken
@@ -139,7 +139,7 @@ class MessageChannel {
     returned_[returned_count_++] = slot;
     if (static_cast<uint32_t>(consumed_) - reported_ >= credits / 4) credit_due_ = true;
   }
-  void give_back() noexcept;
+  void return_credits() noexcept;
   int post_receive(uint32_t slot) noexcept;
   void write_header(std::byte* out, uint8_t kind) noexcept;
   std::byte* receive_slot(uint32_t slot) noexcept {

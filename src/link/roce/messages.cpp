@@ -54,7 +54,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
   return nullptr;
 }
 
-void Messages::take_requests() noexcept try {
+void Messages::poll_requests() noexcept try {
   looks_ = false;
   listener_.poll();
   while (auto request = listener_.next()) {

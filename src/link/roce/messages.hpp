@@ -89,7 +89,7 @@ class Messages {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    if (looks_ || ++polls_ % polls_per_look == 0) take_requests();
+    if (looks_ || ++polls_ % polls_per_look == 0) poll_requests();
     int taken = 0;
     for (size_t i = 0; i < all_.size(); ++i) {  // callbacks may add some
       Connection& connection = *all_[i];
@@ -142,7 +142,7 @@ class Messages {
   }
 
   Connection& add();
-  [[gnu::noinline]] void take_requests() noexcept;
+  [[gnu::noinline]] void poll_requests() noexcept;
   [[gnu::noinline]] void drop_closed() noexcept;
   void linger_together() noexcept;
   bool watch(Connection& connection) noexcept;

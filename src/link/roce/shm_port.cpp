@@ -226,9 +226,9 @@ bool ShmPort::has_lost(const Gid& to) const noexcept {
   return found != outbound_.end() && found->second->has_ended;
 }
 
-int ShmPort::take(Inbound& in, uint64_t now) noexcept {
+int ShmPort::drain(Inbound& in, uint64_t now) noexcept {
   const int packets =
-      in.ring->take(burst, [&](std::span<const std::byte> bytes, std::span<const std::byte> headers) {
+      in.ring->drain(burst, [&](std::span<const std::byte> bytes, std::span<const std::byte> headers) {
         on_packet(in, bytes, headers, now);
       });
   if (packets >= 0) return packets;
@@ -540,7 +540,7 @@ bool ShmPort::attach(Inbound& in, uint64_t) {
 
 // What the peer had put in before its end has been sent.
 void ShmPort::end(Inbound& in, uint64_t now) noexcept {
-  for (size_t i = 0; i < shm_slots && in.ring && !in.ring->is_empty(); i += burst) (void)take(in, now);
+  for (size_t i = 0; i < shm_slots && in.ring && !in.ring->is_empty(); i += burst) (void)drain(in, now);
   close_later(std::move(in.connection));
   std::erase_if(inbound_, [&](const auto& one) { return one.get() == &in; });
 }

@@ -95,7 +95,7 @@ class ShmPort {
         in->has_begun = true;
         empty_sockets();
       }
-      packets += take(*in, now);
+      packets += drain(*in, now);
     }
     return packets;
   }
@@ -183,7 +183,7 @@ class ShmPort {
   Outbound* want(const Gid& to) noexcept;
   Sent put(Outbound& out, const iovec* parts, size_t count, uint32_t psns) noexcept;
   void capture_sent(const Gid& to, const iovec* parts, size_t count) noexcept;
-  int take(Inbound& in, uint64_t now) noexcept;
+  int drain(Inbound& in, uint64_t now) noexcept;
   void on_packet(const Inbound& in, std::span<const std::byte> bytes, std::span<const std::byte> headers,
                  uint64_t now) noexcept;
 

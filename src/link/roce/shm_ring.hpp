@@ -137,7 +137,7 @@ class ShmReceiver {
   // At most `most` packets: on_packet(bytes, headers), where `headers` is a copy of the first of them. Returns how
   // many; -1: what lies there is no packet, and the ring is of no use any more.
   template <class OnPacket>
-  int take(int most, OnPacket&& on_packet) noexcept {
+  int drain(int most, OnPacket&& on_packet) noexcept {
     int count = 0;
     for (; count < most && !is_empty(); ++count) {
       const ShmSlot& slot = memory_.slots[head_ % shm_slots];
@@ -158,9 +158,9 @@ class ShmReceiver {
       on_packet(std::span<const std::byte>(slot.packet.data(), bytes),
                 std::span<const std::byte>(headers.data(), head_bytes));
       ++head_;
-      if (head_ % (shm_slots / 4) == 0) give_back();
+      if (head_ % (shm_slots / 4) == 0) return_consumed();
     }
-    if (count != 0) give_back();
+    if (count != 0) return_consumed();
     return count;
   }
   // Of the packet that on_packet() is given.
@@ -170,7 +170,7 @@ class ShmReceiver {
 
  private:
   uint32_t turn() const noexcept { return static_cast<uint32_t>(head_ / shm_slots + 1); }
-  void give_back() noexcept { memory_.head.store(head_, std::memory_order_release); }
+  void return_consumed() noexcept { memory_.head.store(head_, std::memory_order_release); }
 
   ShmMemory& memory_;
   uint64_t head_ = 0;

@@ -36,9 +36,9 @@ TEST(RoceShmRing, PacketsComeInOrderManyTimesAround) {
   for (int round = 0; round < 1000; ++round) {
     for (uint8_t i = 0; i < 7; ++i)
       ASSERT_EQ(ring.put(static_cast<uint8_t>(expected + i), bytes), ShmSender::Put::Done);
-    EXPECT_EQ(ring.receiver.take(3, [](auto...) {}), 3);
+    EXPECT_EQ(ring.receiver.drain(3, [](auto...) {}), 3);
     expected += 3;
-    const int rest = ring.receiver.take(100, [&](auto packet, auto headers) {
+    const int rest = ring.receiver.drain(100, [&](auto packet, auto headers) {
       EXPECT_EQ(packet.size(), bytes);
       EXPECT_EQ(headers.size(), std::min(bytes, wire::roce::headers_bytes_max));
       EXPECT_EQ(packet.back(), std::byte{expected});
@@ -64,11 +64,11 @@ TEST(RoceShmRing, MarksComeWithTheirPacket) {
     ASSERT_EQ(ring.sender.put(&part, 1, size, &marks), ShmSender::Put::Done);
     ASSERT_EQ(ring.put(1, size), ShmSender::Put::Done);
     std::vector<os::IpMarks> got;
-    EXPECT_EQ(ring.receiver.take(100,
-                                 [&](auto packet, auto) {
-                                   EXPECT_EQ(packet.size(), size);
-                                   got.push_back(ring.receiver.marks());
-                                 }),
+    EXPECT_EQ(ring.receiver.drain(100,
+                                  [&](auto packet, auto) {
+                                    EXPECT_EQ(packet.size(), size);
+                                    got.push_back(ring.receiver.marks());
+                                  }),
               2);
     ASSERT_EQ(got.size(), 2U);
     // The longest packet leaves no room for them.
@@ -87,12 +87,12 @@ TEST(RoceShmRing, HowManyPacketsOneStandsForComesWithIt) {
     for (const bool is_marked : {false, true}) {
       ASSERT_EQ(ring.sender.put(&part, 1, bytes.size(), is_marked ? &marks : nullptr, psns),
                 ShmSender::Put::Done);
-      EXPECT_EQ(ring.receiver.take(1,
-                                   [&](auto packet, auto) {
-                                     EXPECT_EQ(packet.size(), bytes.size());
-                                     EXPECT_EQ(ring.receiver.psns(), psns);
-                                     EXPECT_EQ(ring.receiver.marks(), is_marked ? marks : os::IpMarks());
-                                   }),
+      EXPECT_EQ(ring.receiver.drain(1,
+                                    [&](auto packet, auto) {
+                                      EXPECT_EQ(packet.size(), bytes.size());
+                                      EXPECT_EQ(ring.receiver.psns(), psns);
+                                      EXPECT_EQ(ring.receiver.marks(), is_marked ? marks : os::IpMarks());
+                                    }),
                 1);
     }
   }
@@ -102,7 +102,7 @@ TEST(RoceShmRing, AFullOneHasRoomAgainWhenSomethingWasTaken) {
   Ring ring;
   for (size_t i = 0; i < shm_slots; ++i) ASSERT_EQ(ring.put(1, 16), ShmSender::Put::Done);
   EXPECT_EQ(ring.put(1, 16), ShmSender::Put::Full);
-  EXPECT_EQ(ring.receiver.take(1, [](auto...) {}), 1);
+  EXPECT_EQ(ring.receiver.drain(1, [](auto...) {}), 1);
   EXPECT_EQ(ring.put(1, 16), ShmSender::Put::Done);
   EXPECT_EQ(ring.put(1, 16), ShmSender::Put::Full);
 }
@@ -143,7 +143,7 @@ TEST(RoceShmRing, ASleeperThatFencesForBothMissesNothing) {
   int taken = 0;
   bool is_lost = false;
   while (taken < packets && !is_lost) {
-    taken += receiver.take(8, [](auto...) {});
+    taken += receiver.drain(8, [](auto...) {});
     receiver.set_asleep(true);
     ASSERT_TRUE(os::fence_registered_processes());
     if (receiver.is_empty() && taken < packets) {
@@ -154,7 +154,7 @@ TEST(RoceShmRing, ASleeperThatFencesForBothMissesNothing) {
     receiver.set_asleep(false);
   }
   EXPECT_FALSE(is_lost) << taken;
-  while (taken < packets) taken += receiver.take(128, [](auto...) {});
+  while (taken < packets) taken += receiver.drain(128, [](auto...) {});
   sends.join();
 }
 
@@ -173,7 +173,7 @@ TEST(RoceShmRing, LengthsThatNoPacketHasEndIt) {
     Ring ring;
     (void)ring.put(1, 16);
     ring.memory->slots[0].bytes.store(bytes);
-    EXPECT_EQ(ring.receiver.take(8, [](auto...) { FAIL(); }), -1);
+    EXPECT_EQ(ring.receiver.drain(8, [](auto...) { FAIL(); }), -1);
   }
 }
 
@@ -194,7 +194,7 @@ TEST(RoceShmRing, GarbageIsNeverReadBeyondItsSlot) {
             static_cast<uint32_t>(random() % (shm_packet_bytes_max + shm_packet_bytes_max / 64)));
       }
     const int taken =
-        receiver.take(1000, [&](std::span<const std::byte> packet, std::span<const std::byte> headers) {
+        receiver.drain(1000, [&](std::span<const std::byte> packet, std::span<const std::byte> headers) {
           ASSERT_GE(packet.data(), bytes);
           ASSERT_LE(packet.data() + packet.size(), bytes + sizeof(ShmMemory));
           ASSERT_LE(headers.size(), packet.size());

@@ -143,14 +143,14 @@ bool RegionWindow::enter(const Target& place) noexcept {
   return false;
 }
 
-void RegionWindow::give_back() noexcept {
+void RegionWindow::release_slot() noexcept {
   if (ours_ == nullptr) return;
   ours_->region.store(0, std::memory_order_relaxed);
   ours_->owner.store(0, std::memory_order_release);
   ours_ = nullptr;
 }
 
-AccessSlot* take_access_slot(std::array<AccessSlot, access_slots>& users) noexcept {
+AccessSlot* acquire_access_slot(std::array<AccessSlot, access_slots>& users) noexcept {
   const uint64_t us = static_cast<uint64_t>(os::process_id()) << 32 | (os::random_bits() & 0xffffffff) | 1;
   for (AccessSlot& slot : users) {
     uint64_t owner = slot.owner.load(std::memory_order_relaxed);

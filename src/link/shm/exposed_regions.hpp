@@ -89,7 +89,7 @@ class RegionWindow {
   bool enter(const Target& place) noexcept;
   void leave() noexcept { ours_->region.store(0, std::memory_order_release); }
   // The word is somebody else's from now on.
-  void give_back() noexcept;
+  void release_slot() noexcept;
 
  private:
   os::Mapping table_;
@@ -97,6 +97,6 @@ class RegionWindow {
 };
 
 // A word of the peer's header that is nobody's, or whose owner has gone, taken for this process. Null: all are in use.
-AccessSlot* take_access_slot(std::array<AccessSlot, access_slots>& users) noexcept;
+AccessSlot* acquire_access_slot(std::array<AccessSlot, access_slots>& users) noexcept;
 
 }  // namespace weft::link::shm

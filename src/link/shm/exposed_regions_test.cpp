@@ -22,7 +22,7 @@ class ExposedRegionsTest : public testing::Test {
   RegionWindow window() {
     auto table = os::map_readable_memory_of(::getpid(), target_.fd(), ::geteuid(), ours_, region_table_bytes);
     EXPECT_TRUE(table);
-    AccessSlot* slot = take_access_slot(*users_);
+    AccessSlot* slot = acquire_access_slot(*users_);
     EXPECT_NE(slot, nullptr);
     return {std::move(table), *slot};
   }
@@ -126,7 +126,7 @@ TEST_F(ExposedRegionsTest, WhoWasKilledHoldsNothing) {
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(dead), &info, WEXITED | WNOWAIT), 0);  // it stays a zombie
   (*users_)[0].owner = static_cast<uint64_t>(dead) << 32 | 1;
   EXPECT_EQ(target_.conceal(5, *users_), 0);
-  AccessSlot* again = take_access_slot(*users_);
+  AccessSlot* again = acquire_access_slot(*users_);
   ASSERT_EQ(again, users_->data());
   EXPECT_EQ(again->region.load(), 0U);
   EXPECT_EQ(::waitpid(dead, nullptr, 0), dead);
@@ -164,8 +164,8 @@ TEST_F(ExposedRegionsTest, NobodyIsAtItAfterwards) {
 }
 
 TEST_F(ExposedRegionsTest, WordsRunOut) {
-  for (size_t i = 0; i < access_slots; ++i) ASSERT_NE(take_access_slot(*users_), nullptr);
-  EXPECT_EQ(take_access_slot(*users_), nullptr);
+  for (size_t i = 0; i < access_slots; ++i) ASSERT_NE(acquire_access_slot(*users_), nullptr);
+  EXPECT_EQ(acquire_access_slot(*users_), nullptr);
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ bool Handshakes::open_channel(Peer& peer) noexcept try {
     warnings_.once(Warnings::Memory, grown.error().why.c_str());
     return false;
   }
-  auto map = file_.take(peer.channel);
+  auto map = file_.acquire(peer.channel);
   if (!map) {
     peer.mute = true;
     warn_of_shortage(peer.address, map.error().code);
@@ -299,7 +299,7 @@ bool Handshakes::is_foreign(std::string_view address) noexcept {
 // --- in ---
 
 void Handshakes::read_socket() noexcept {
-  take_notes();
+  receive_notes();
   if (active_.is_armed()) stay_armed();
 }
 
@@ -313,15 +313,15 @@ void Handshakes::stay_armed() noexcept {
   (void)os::send_datagram(socket_, SocketName(text_of(address_)), std::as_bytes(std::span(&note, 1)), {});
 }
 
-void Handshakes::take_notes() noexcept {
+void Handshakes::receive_notes() noexcept {
   const uint64_t until = os::monotonic_ns() + look_most_ns;
   for (int i = 0; i < 256 && os::monotonic_ns() < until; ++i)
-    if (!take_datagram(true)) return;
+    if (!receive_note(true)) return;
   file_.header()->pending.fetch_or(pending_socket);  // more may wait
 }
 
 // False: there is none, or what the last one brought is not let go of yet; then the next look goes on.
-bool Handshakes::take_datagram(bool listening) noexcept {
+bool Handshakes::receive_note(bool listening) noexcept {
   const int spins = was_busy_ ? 0 : disposal_spins;
   for (int i = 0; i < spins && disposal_.busy(); ++i) arch::pause();
   if (disposal_.busy()) {
@@ -353,25 +353,25 @@ bool Handshakes::take_datagram(bool listening) noexcept {
   if (file && !os::is_memory(file)) disposal_.close(os::Fd(file.release()));
   if (liveness && !os::can_report_exit(liveness)) disposal_.close(os::Fd(liveness.release()));
   if (!sound || !listening) return true;
-  if (note.kind == NoteKind::Wake) take_wake(note);
-  if (note.kind == NoteKind::Shortage || note.kind == NoteKind::NotPassed) take_shortage(note, sender.pid);
+  if (note.kind == NoteKind::Wake) handle_wake(note);
+  if (note.kind == NoteKind::Shortage || note.kind == NoteKind::NotPassed) handle_shortage(note, sender.pid);
   if (!brings_descriptors(note)) return true;
   if (file && liveness) read_handshake(note, file, liveness, sender.pid);
   else if (datagram.lack != 0) lacks_for(note, datagram.lack);  // the peer repeats it
-  else if (missing) take_without_descriptors(note, sender.pid);
+  else if (missing) handle_without_descriptors(note, sender.pid);
   return true;
 }
 
 void Handshakes::read_handshake(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) noexcept {
   try {
-    take_note(note, file, liveness, pid);
+    handle_note(note, file, liveness, pid);
   } catch (...) {  // out of memory: as if the datagram had been lost; the peer repeats it
   }
 }
 
 // The descriptors of a handshake of our user did not arrive: both are opened by the number of the process, which the kernel vouches for. The pidfd comes
 // first and its process has not exited afterwards, so the file was of that process; the nonce shows that the file is of the endpoint that sent the Hello.
-void Handshakes::take_without_descriptors(const Note& note, int32_t pid) noexcept {
+void Handshakes::handle_without_descriptors(const Note& note, int32_t pid) noexcept {
   errno = 0;
   os::Fd liveness = pid > 0 ? os::open_process(pid) : os::Fd{};
   os::Fd file = liveness ? owner_.open_memory_of(pid, note.file, file_.fd()) : os::Fd{};
@@ -410,12 +410,12 @@ void Handshakes::turn_away(const Note& note, uid_t uid) noexcept {
 }
 
 // It cannot ring: look at its ring in its stead.
-void Handshakes::take_wake(const Note& note) noexcept {
+void Handshakes::handle_wake(const Note& note) noexcept {
   Peer* const sender = peers_.find(text_of(note.address));
   if (sender != nullptr && sender->in.is_open()) doorbells_.ring_own(*sender);
 }
 
-void Handshakes::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) {
+void Handshakes::handle_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) {
   const std::string key(text_of(note.address));
   Peer* known = peers_.find(key);
   if (known != nullptr && known->nonce != 0 && known->nonce != note.nonce) {
@@ -433,7 +433,7 @@ void Handshakes::take_note(const Note& note, os::Fd& file, os::Fd& liveness, int
     if (known == nullptr) return;  // the owner makes nothing of that name
     known->address = note.address;
     known->handshake.met_at_ns = os::monotonic_ns();
-    reservation.take(*known);
+    reservation.assign(*known);
   }
   Peer& peer = *known;
   const uint64_t short_before_ns = peer.shortage.at_ns;
@@ -504,7 +504,7 @@ bool Handshakes::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset)
 void Handshakes::close() noexcept {
   os::stop_datagrams(socket_);
   const uint64_t until = os::monotonic_ns() + 500'000'000;
-  while (os::monotonic_ns() < until && (take_datagram(false) || disposal_.busy())) {
+  while (os::monotonic_ns() < until && (receive_note(false) || disposal_.busy())) {
   }
   Note note{};
   os::Sender sender;

@@ -125,13 +125,13 @@ class Handshakes {
   bool is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept;
   void refuse(Peer& peer) noexcept;
 
-  void take_notes() noexcept;
+  void receive_notes() noexcept;
   void stay_armed() noexcept;
-  bool take_datagram(bool listening) noexcept;
-  void take_wake(const Note& note) noexcept;
+  bool receive_note(bool listening) noexcept;
+  void handle_wake(const Note& note) noexcept;
   void read_handshake(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid) noexcept;
-  void take_without_descriptors(const Note& note, int32_t pid) noexcept;
-  void take_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid);  // throws std::bad_alloc
+  void handle_without_descriptors(const Note& note, int32_t pid) noexcept;
+  void handle_note(const Note& note, os::Fd& file, os::Fd& liveness, int32_t pid);  // throws std::bad_alloc
   void turn_away(const Note& note, uid_t uid) noexcept;
   bool is_memory_of(const os::Fd& file, const std::array<char, address_bytes>& address,
                     uint64_t nonce) const noexcept;
@@ -145,7 +145,7 @@ class Handshakes {
   void misses_descriptors_of(const Note& note, int32_t pid, int code) noexcept;
   void send_shortage(const std::array<char, address_bytes>& whom, uint64_t nonce,
                      NoteKind kind = NoteKind::Shortage) noexcept;
-  void take_shortage(const Note& note, int32_t pid) noexcept;
+  void handle_shortage(const Note& note, int32_t pid) noexcept;
   void note_shortage(Peer& peer, bool of_peer) noexcept;
   void note_not_passed() noexcept;
   void warn_of_exited(const Note& note, int32_t pid) noexcept;

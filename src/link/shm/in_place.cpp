@@ -41,14 +41,14 @@ void InPlace::release(const Loan& loan) noexcept {
   Peer& peer = *all.peer;
   if (all.frames.empty()) peer.in.lend_from(UINT64_MAX, UINT64_MAX);
   else peer.in.lend_from(all.frames.front().slot, all.frames.front().bulk);
-  peer.in.give_back_loan();
+  peer.in.return_loan();
 }
 
 void InPlace::retain_ring(Peer& peer) noexcept {
   LentFrames* const all = std::exchange(peer.lent, nullptr);
   if (all == nullptr) return;
   all->peer = nullptr;
-  all->map = peer.in.take_mapping();
+  all->map = peer.in.extract_mapping();
   if (all->frames.empty()) std::erase_if(lent_, [&](const auto& entry) { return entry.get() == all; });
 }
 
@@ -84,7 +84,7 @@ void InPlace::end(ReservedBuffer& buffer) noexcept {
     buffer.peer->out.end_reservation();
   } else if (buffer.reusable) {  // the program wrote there after the channel had been emptied
     file_.discard(buffer.channel);
-    file_.give_back(buffer.channel);
+    file_.release(buffer.channel);
   }
   std::erase_if(reserved_, [&](const auto& entry) { return entry.get() == &buffer; });
 }
@@ -94,7 +94,7 @@ bool InPlace::retain_channel(Peer& peer, bool reusable) noexcept {
   if (buffer == nullptr) return false;
   WEFT_ASSERT(buffer->peer == &peer);
   buffer->peer = nullptr;
-  buffer->map = peer.out.take_mapping();
+  buffer->map = peer.out.extract_mapping();
   buffer->channel = peer.channel;
   buffer->reusable = reusable;
   return true;

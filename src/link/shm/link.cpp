@@ -32,7 +32,7 @@ Link::~Link() { close(); }
 
 Result<void> Link::open(std::string_view name, Events& events) {
   events_ = &events;
-  owner_.take();
+  owner_.acquire();
   paths_.read_setting();
   active_.set_fences(os::register_for_fence());
   if (auto created = file_.create(); !created) return created;
@@ -87,7 +87,7 @@ void Link::close() noexcept {
     }
   }
   for (auto& [name, peer] : peers_)
-    if (peer->in.is_open()) peer->in.give_slots_back();
+    if (peer->in.is_open()) peer->in.return_slots();
   header_->closed.store(1, std::memory_order_release);
   for (auto& [name, peer] : peers_) {
     if (!peer->out.is_open()) continue;
@@ -160,7 +160,7 @@ Peer* Link::connect(std::span<const std::byte> address, int& error) {
     events_->peer_lost(*peer, core::ProviderError::NoChannel);
     return nullptr;
   }
-  reservation.take(*peer);
+  reservation.assign(*peer);
   handshakes_.find_by_process(*peer);
   handshakes_.send_hello(*peer);
   return peer;
@@ -179,7 +179,7 @@ void Link::warn_of_malformed(const Peer& peer, const char* what) noexcept {
   const std::string_view name = text_of(peer.address);
   const Line line("%.*s (process %d) is cut off: %s", static_cast<int>(name.size()), name.data(), peer.pid,
                   what);
-  const uint32_t withheld = cuts_.take_withheld();
+  const uint32_t withheld = cuts_.consume_withheld();
   const Line more("%s (and %u more peers since the last such line)", line.get(), withheld);
   warnings_.say(withheld == 0 ? line.get() : more.get());
 }
@@ -302,15 +302,15 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
     if (seen == Handshakes::Seen::Later) continue;
     if (seen == Handshakes::Seen::Over) lose(peer);
     else shared_.look_for_gone_sender(peer);
-    if (peer.in.is_open()) peer.in.give_back();
-    if (peer.out.is_bulk_idle(now_ns)) give_back_bulk(peer);
+    if (peer.in.is_open()) peer.in.return_consumed();
+    if (peer.out.is_bulk_idle(now_ns)) return_bulk(peer);
   }
   traffic_.show(peers_, paths_.bytes_outside_of_ring());
   events_->time_passes();
 }
 
 // A bulk ring that is empty and has not moved for a while returns its pages, but those of the first window that were there from the beginning.
-void Link::give_back_bulk(Peer& peer) noexcept {
+void Link::return_bulk(Peer& peer) noexcept {
   const size_t kept = peer.channel < ready_channels ? bulk_window_bytes : 0;
   file_.discard_bulk(peer.channel, kept);
   peer.out.forget_pages(kept);
@@ -339,15 +339,15 @@ void Link::detach(Peer& peer) noexcept {
     if (header_->closed.load(std::memory_order_relaxed) == 0) file_.discard(peer.channel);
     if (in_place_.retain_channel(peer, reusable))
       peer.out.control()->closed.store(1, std::memory_order_release);
-    else if (reusable) file_.give_back(peer.channel);
+    else if (reusable) file_.release(peer.channel);
     else peer.out.control()->closed.store(1, std::memory_order_release);
     handshakes_.leave(peer);
     peer.out.leave();
   }
   peer.remote = nullptr;
   peer.memory.forbid();
-  (void)peer.in.take_mapping();
-  (void)peer.out.take_mapping();
+  (void)peer.in.extract_mapping();
+  (void)peer.out.extract_mapping();
   peer.remote_map = {};
   peer.state = PeerState::Lost;
   WEFT_ASSERT(!peer.activity.active && peer.lent == nullptr && peer.reserved == nullptr && !peer.pidfd);

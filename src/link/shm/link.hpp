@@ -306,7 +306,7 @@ class Link : public proto::LinkBase {
   void collect_rung(uint64_t words) noexcept;           // fills rung_
   void housekeeping(uint64_t now_ns) noexcept;
   void abandon_inherited() noexcept;
-  void give_back_bulk(Peer& peer) noexcept;
+  void return_bulk(Peer& peer) noexcept;
   void detach(Peer& peer) noexcept;
   void make_room();
 

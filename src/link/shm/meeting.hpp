@@ -68,7 +68,7 @@ class MeetingFront {
   }
   explicit operator bool() const noexcept { return words_ != nullptr; }
 
-  MeetingRange take() noexcept {
+  MeetingRange claim() noexcept {
     if (closed_) return {};
     uint64_t seen = words_->taken.load(std::memory_order_relaxed);
     for (int i = 0; i < meeting_attempts && is_ours(seen); ++i) {
@@ -95,7 +95,7 @@ class MeetingFront {
   }
 
   enum class Sender : uint8_t { Through, Busy };
-  // Whether the sender may still be writing. Through: it never will again. After take() has found nothing, or close().
+  // Whether the sender may still be writing. Through: it never will again. After claim() has found nothing, or close().
   Sender sender() noexcept { return judge(words_->finished.load(std::memory_order_acquire)); }
   // The same; when it is Busy, it will tell.
   Sender ask() noexcept { return judge(words_->finished.fetch_or(meeting_asked, std::memory_order_seq_cst)); }
@@ -146,7 +146,7 @@ class MeetingBack {
   MeetingBack(MeetingWords& words, uint32_t generation, const MeetingCut& cut, uint32_t taken = 0) noexcept
       : words_(words), generation_(generation), cut_(cut), taken_(std::min(taken, cut.grains())) {}
 
-  MeetingRange take() noexcept {
+  MeetingRange claim() noexcept {
     uint64_t seen = words_.taken.load(std::memory_order_acquire);
     for (int i = 0; i < meeting_attempts; ++i) {
       const auto front = static_cast<uint32_t>((seen >> 16) & 0xffff);

@@ -34,15 +34,15 @@ TEST(MeetingWord, WhoIsAloneTakesEverything) {
     MeetingWords words{};
     Copied copied(total);
     MeetingFront front(words, 7, {total, page});
-    for (MeetingRange range = front.take(); range.bytes != 0; range = front.take()) copied.add(range);
+    for (MeetingRange range = front.claim(); range.bytes != 0; range = front.claim()) copied.add(range);
     EXPECT_EQ(front.ask(), MeetingFront::Sender::Through);
     EXPECT_EQ(front.rest().bytes, 0u);
     EXPECT_EQ(front.written(), 0u);
     EXPECT_TRUE(copied.once());
     // Who comes late finds nothing, nor in the next use of the words.
-    EXPECT_EQ(MeetingBack(words, 7, {total, page}).take().bytes, 0u);
+    EXPECT_EQ(MeetingBack(words, 7, {total, page}).claim().bytes, 0u);
     MeetingFront next(words, 8, {total, page});
-    EXPECT_EQ(MeetingBack(words, 7, {total, page}).take().bytes, 0u);
+    EXPECT_EQ(MeetingBack(words, 7, {total, page}).claim().bytes, 0u);
   }
 }
 
@@ -68,7 +68,7 @@ TEST(MeetingWord, TheyMeetSomewhere) {
     MeetingRange writing;
     while (!front_ends || !back_ends) {
       if (random() % 2 == 0 && !front_ends) {
-        const MeetingRange range = front.take();
+        const MeetingRange range = front.claim();
         copied.add(range);
         front_ends = range.bytes == 0;
         if (front_ends) asked = front.ask() == MeetingFront::Sender::Busy;
@@ -83,7 +83,7 @@ TEST(MeetingWord, TheyMeetSomewhere) {
           back.finish(writing);
           writing = {};
         } else {
-          writing = back.take();
+          writing = back.claim();
           back_ends = writing.bytes == 0;
         }
       }
@@ -100,12 +100,12 @@ TEST(MeetingWord, ASideThatIsGivenUpTakesNoMore) {
   const MeetingCut cut{1 << 20, page};
   MeetingFront front(words, 3, cut);
   MeetingBack back(words, 3, cut);
-  const MeetingRange taken = back.take();
+  const MeetingRange taken = back.claim();
   ASSERT_NE(taken.bytes, 0u);
   front.close();
-  EXPECT_EQ(back.take().bytes, 0u);
+  EXPECT_EQ(back.claim().bytes, 0u);
   EXPECT_EQ(front.sender(), MeetingFront::Sender::Busy);
-  EXPECT_EQ(front.take().bytes, 0u);
+  EXPECT_EQ(front.claim().bytes, 0u);
   EXPECT_EQ(front.ask(), MeetingFront::Sender::Busy);
   back.finish(taken);
   EXPECT_TRUE(back.asked());
@@ -119,13 +119,13 @@ TEST(MeetingWord, WhoComesLateIsNotCountedAgain) {
   const MeetingCut cut{1 << 20, page};
   MeetingFront front(words, 3, cut);
   MeetingBack late(words, 3, cut);
-  const MeetingRange taken = late.take();
+  const MeetingRange taken = late.claim();
   ASSERT_NE(taken.bytes, 0u);
   front.close();
   EXPECT_EQ(front.ask(), MeetingFront::Sender::Busy);
   MeetingFront next(words, 4, cut);
   MeetingBack back(words, 4, cut);
-  ASSERT_EQ(back.take().bytes, taken.bytes);
+  ASSERT_EQ(back.claim().bytes, taken.bytes);
   next.close();
   late.finish(taken);
   EXPECT_FALSE(late.asked());
@@ -149,14 +149,14 @@ TEST(MeetingWord, ASenderGoesOnWhereItStopped) {
   uint32_t taken = 0;
   for (bool more = true; more;) {
     MeetingBack back(words, 3, cut, taken);
-    const MeetingRange range = back.take();
+    const MeetingRange range = back.claim();
     more = range.bytes != 0;
     if (!more) break;
     copied.add(range);
     back.finish(range);
     taken = back.taken();
   }
-  EXPECT_EQ(front.take().bytes, 0u);
+  EXPECT_EQ(front.claim().bytes, 0u);
   EXPECT_EQ(front.sender(), MeetingFront::Sender::Through);
   EXPECT_EQ(front.rest().bytes, 0u);
   EXPECT_TRUE(copied.once());
@@ -167,11 +167,11 @@ TEST(MeetingWord, NothingIsTakenAfterTheClose) {
   MeetingWords words{};
   const MeetingCut cut{1 << 20, page};
   MeetingFront front(words, 3, cut);
-  const MeetingRange first = front.take();
+  const MeetingRange first = front.claim();
   const uint64_t word = words.taken.load();
   front.close();
   words.taken.store(word);
-  EXPECT_EQ(front.take().bytes, 0u);
+  EXPECT_EQ(front.claim().bytes, 0u);
   EXPECT_EQ(front.sender(), MeetingFront::Sender::Through);
   EXPECT_EQ(front.rest().bytes, cut.total - first.bytes);
 }
@@ -199,8 +199,8 @@ TEST(MeetingWord, AHostileWordCostsTheMessageOnly) {
     for (int i = 0; i < 40; ++i) {
       if (random() % 2 == 0) words.taken.store(nonsense());
       if (random() % 2 == 0) words.finished.store(nonsense());
-      check(front.take(), front_bytes);
-      const MeetingRange range = back.take();
+      check(front.claim(), front_bytes);
+      const MeetingRange range = back.claim();
       check(range, back_bytes);
       if (range.bytes != 0) back.finish(range);
       if (HasFatalFailure()) return;
@@ -232,7 +232,7 @@ TEST(MeetingWord, TwoThreads) {
     for (uint32_t round = 1; round <= rounds; ++round) {
       while (window.load(std::memory_order_acquire) < round) std::this_thread::yield();
       MeetingBack back(words, round, {total, page});
-      for (MeetingRange range = back.take(); range.bytes != 0; range = back.take()) {
+      for (MeetingRange range = back.claim(); range.bytes != 0; range = back.claim()) {
         std::fill_n(target.begin() + static_cast<ptrdiff_t>(range.offset), range.bytes,
                     static_cast<uint8_t>(round));
         back.finish(range);
@@ -243,7 +243,7 @@ TEST(MeetingWord, TwoThreads) {
   for (uint32_t round = 1; round <= rounds; ++round) {
     MeetingFront front(words, round, {total, page});
     window.store(round, std::memory_order_release);
-    for (MeetingRange range = front.take(); range.bytes != 0; range = front.take())
+    for (MeetingRange range = front.claim(); range.bytes != 0; range = front.claim())
       std::fill_n(target.begin() + static_cast<ptrdiff_t>(range.offset), range.bytes,
                   static_cast<uint8_t>(round));
     if (front.ask() == MeetingFront::Sender::Busy) {

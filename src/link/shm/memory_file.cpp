@@ -33,7 +33,7 @@ Result<void> MemoryFile::grow() {
   return {};
 }
 
-Result<os::Mapping> MemoryFile::take(size_t& channel) {
+Result<os::Mapping> MemoryFile::acquire(size_t& channel) {
   WEFT_ASSERT(!free_.empty());
   channel = free_.back();
   WEFT_ASSERT(channel < channels_);

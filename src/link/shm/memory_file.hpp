@@ -28,13 +28,13 @@ class MemoryFile {
   // Makes the file longer when no channel is free. Throws std::bad_alloc.
   Result<void> grow();
   // After grow(): a free channel, all zeros, and its number. Throws std::bad_alloc.
-  Result<os::Mapping> take(size_t& channel);
+  Result<os::Mapping> acquire(size_t& channel);
   // The pages of a channel go; they are zeros afterwards.
   void discard(size_t channel) noexcept;
   // The same of its bulk ring, but for the first `kept` bytes.
   void discard_bulk(size_t channel, size_t kept) noexcept;
   // Another peer may have it. Who may still look at a channel would read what is meant for its next user, so not before the last one is gone.
-  void give_back(size_t channel) noexcept { free_.push_back(channel); }  // grow() has made room
+  void release(size_t channel) noexcept { free_.push_back(channel); }  // grow() has made room
 
  private:
   os::Fd file_;

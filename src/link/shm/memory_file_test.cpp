@@ -12,7 +12,7 @@ class ShmMemoryFile : public testing::Test {
   void SetUp() override { ASSERT_TRUE(file.create()); }
   os::Mapping take(size_t& channel) {
     EXPECT_TRUE(file.grow());
-    auto map = file.take(channel);
+    auto map = file.acquire(channel);
     EXPECT_TRUE(map);
     return std::move(*map);
   }
@@ -43,7 +43,7 @@ TEST_F(ShmMemoryFile, AChannelThatCameBackIsTakenAgainAndEmpty) {
     map.as<Slot>(channel_slots_offset)->header.store(1);
   }
   file.discard(channel);
-  file.give_back(channel);
+  file.release(channel);
   size_t again = 9;
   const os::Mapping map = take(again);
   EXPECT_EQ(again, channel);

@@ -6,7 +6,7 @@
 
 namespace weft::link::shm {
 
-void Owner::take() noexcept {
+void Owner::acquire() noexcept {
   pid_ = os::process_id();
   user_ = ::geteuid();
 }

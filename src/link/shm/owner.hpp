@@ -18,7 +18,7 @@ namespace weft::link::shm {
 class Owner {
  public:
   // This process opens the endpoint now.
-  void take() noexcept;
+  void acquire() noexcept;
   int pid() const noexcept { return pid_; }
   // False in a forked child.
   bool is_here() const noexcept;

@@ -507,7 +507,7 @@ size_t blocks_of(const Node& node) {
   return ::fstat(fd, &status) == 0 ? static_cast<size_t>(status.st_blocks) * 512 : 0;
 }
 
-void expect_pages_given_back(uint64_t count) {
+void expect_pages_returned(uint64_t count) {
   Node a;
   Node b;
   Peer* to_b = a.connect(b);
@@ -533,8 +533,8 @@ void expect_pages_given_back(uint64_t count) {
 }
 
 // By 13 frames, as by 15, but with the second look of a window still to come.
-TEST(ShmLink, AnIdleRingGivesItsPagesBack) {
-  for (const uint64_t count : {15, 13}) expect_pages_given_back(count);
+TEST(ShmLink, AnIdleRingReturnsItsPages) {
+  for (const uint64_t count : {15, 13}) expect_pages_returned(count);
 }
 
 // Counts frames and keeps nothing, so that only the link's own pages can fault.

@@ -25,7 +25,7 @@ bool RemoteRegions::open(RegionHeader& remote, uint64_t pid_namespace, uint64_t 
   const uint64_t now = os::monotonic_ns();
   if (now < due_ns_) return false;
   due_ns_ = now + window_pause_ns;
-  AccessSlot* word = take_access_slot(remote.users);
+  AccessSlot* word = acquire_access_slot(remote.users);
   if (word == nullptr) {
     due_ns_ = now + refused_pause_ns;
     return false;
@@ -35,7 +35,7 @@ bool RemoteRegions::open(RegionHeader& remote, uint64_t pid_namespace, uint64_t 
   RegionWindow window(std::move(table), *word);
   // The number of the process, or of the descriptor, may be another's by now.
   if (!found || !window.is_of(nonce)) {
-    window.give_back();
+    window.release_slot();
     due_ns_ = now + refused_pause_ns;
     return false;
   }

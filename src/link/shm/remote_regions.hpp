@@ -25,7 +25,7 @@ class RemoteRegions {
   bool open(RegionHeader& remote, uint64_t pid_namespace, uint64_t nonce, int32_t pid, const Owner& owner,
             const os::Fd& ours) noexcept;
   // Our word in the peer's header is another process's from now on.
-  void close() noexcept { window_.give_back(); }
+  void close() noexcept { window_.release_slot(); }
   // While open: moves `bytes`, keys and bounds checked against the table; at most access_pieces_max entries in each list. False: it could not, though some
   // bytes may have moved. `is_forbidden` is set when the kernel refuses for good.
   bool access(const PeerMemory& memory, bool write, const iovec* local, size_t local_count,

@@ -20,13 +20,13 @@ void ReceiveRing::warm() noexcept {
       channel_bulk_offset - page_bytes + std::min(ready / page_bytes * page_bytes, bulk_window_bytes), false);
 }
 
-void ReceiveRing::give_back_loan() noexcept {
+void ReceiveRing::return_loan() noexcept {
   if (control_ == nullptr) return;
   const uint64_t quarter = next_ / (slot_count / 4) * (slot_count / 4);
   const uint64_t due = std::min(quarter, lent_);
   if (control_->slots_consumed.load(std::memory_order_relaxed) < due)
     control_->slots_consumed.store(due, std::memory_order_release);
-  give_bulk_back_if_due();
+  return_bulk_if_due();
 }
 
 ReceiveRing::Waiting ReceiveRing::waiting() const noexcept {

@@ -27,7 +27,7 @@ inline constexpr size_t payload_bytes_max = size_t{1} << 16;  // of a frame
 // A sender looks for an empty bulk ring again after each stride while payloads have at most so many bytes.
 inline constexpr size_t stride_payload_max = size_t{1} << 13;
 
-// The receiver's half. The owner calls drain(), or is_fresh() first; credit goes back within it, and by give_back().
+// The receiver's half. The owner calls drain(), or is_fresh() first; credit goes back within it, and by return_consumed().
 // Valid from open() to leave(); between stop() and leave() it takes no frames.
 class ReceiveRing {
  public:
@@ -56,7 +56,7 @@ class ReceiveRing {
     control_ = nullptr;
     slots_ = nullptr;
   }
-  os::Mapping take_mapping() noexcept { return std::move(map_); }
+  os::Mapping extract_mapping() noexcept { return std::move(map_); }
 
   // While it takes frames.
   bool is_fresh() const noexcept {
@@ -68,7 +68,7 @@ class ReceiveRing {
   // The frame of next_slot() has been taken by the caller, all of it from the slot.
   [[gnu::always_inline]] void consumed_short() noexcept {
     consumed_slot(next_);
-    give_slots_back();
+    return_slots();
   }
 
   // Shows at most `budget` frames to the handler, as frames of `peer`. What makes no sense goes to reject(text), whose result is added to the
@@ -138,19 +138,19 @@ class ReceiveRing {
         bulk_taken_ += head.length;
       }
       consumed_slot(next_);
-      give_bulk_back_if_due();
+      return_bulk_if_due();
     }
     // Of the bulk ring, too, in the same line: a sender that finds its ring empty stays in the pages that it has used.
-    if (taken > 0) give_back();
+    if (taken > 0) return_consumed();
     return taken;
   }
 
   // All credit, at the end of a poll: the peer is to know how far we were when we are gone. It reads the line only when it is out of credit.
-  void give_back() noexcept {
-    if (bulk_ != bulk_published_) give_bulk_back();
-    give_slots_back();
+  void return_consumed() noexcept {
+    if (bulk_ != bulk_published_) return_bulk_space();
+    return_slots();
   }
-  void give_slots_back() noexcept {
+  void return_slots() noexcept {
     control_->slots_consumed.store(std::min(next_, lent_), std::memory_order_release);
   }
 
@@ -160,7 +160,7 @@ class ReceiveRing {
     bulk_lent_ = bulk;
   }
   // After lend_from() has moved on: the last quarter of the ring that is through, as consumed_slot() gives it back.
-  void give_back_loan() noexcept;
+  void return_loan() noexcept;
 
   // Frames that wait, and bytes that these have in the bulk ring, without what the sender left out at its end.
   struct Waiting {
@@ -186,10 +186,10 @@ class ReceiveRing {
     if ((position + 1) % (slot_count / 4) == 0) [[unlikely]]
       control_->slots_consumed.store(std::min(position + 1, lent_), std::memory_order_release);
   }
-  void give_bulk_back_if_due() noexcept {
-    if (bulk_ - bulk_published_ >= bulk_bytes / 8) give_bulk_back();
+  void return_bulk_if_due() noexcept {
+    if (bulk_ - bulk_published_ >= bulk_bytes / 8) return_bulk_space();
   }
-  void give_bulk_back() noexcept {
+  void return_bulk_space() noexcept {
     WEFT_ASSERT(std::min(bulk_, bulk_lent_) >= bulk_published_);
     bulk_published_ = std::min(bulk_, bulk_lent_);
     control_->bulk_consumed.store(bulk_published_, std::memory_order_release);
@@ -234,7 +234,7 @@ class SendRing {
     control_ = nullptr;
     at_ = stop_ = slots_ = nullptr;
   }
-  os::Mapping take_mapping() noexcept { return std::move(map_); }
+  os::Mapping extract_mapping() noexcept { return std::move(map_); }
 
   // True: put_small() takes the next frame.
   [[gnu::always_inline]] bool has_slot() const noexcept { return at_ != stop_; }
@@ -328,7 +328,7 @@ class SendRing {
   [[gnu::noinline]] void ready_bulk(size_t end) noexcept;
   // The position before which the receiver has consumed everything. What a restart has left out was never used.
   uint64_t bulk_consumed() const noexcept {
-    // Acquire: pairs with ReceiveRing::give_bulk_back(); the receiver has finished reading the bytes that we write next.
+    // Acquire: pairs with ReceiveRing::return_bulk_space(); the receiver has finished reading the bytes that we write next.
     const uint64_t consumed = control_->bulk_consumed.load(std::memory_order_acquire);
     return consumed == bulk_empty_at_ ? bulk_restart_ : consumed;
   }

@@ -135,7 +135,7 @@ TEST_F(ShmRing, ALoanHoldsBackCredit) {
   ASSERT_EQ(take(), static_cast<int>(slot_count));
   EXPECT_EQ(put(0, 8), SendRing::Put::Refused);
   in.lend_from(UINT64_MAX, UINT64_MAX);
-  in.give_back_loan();
+  in.return_loan();
   EXPECT_NE(put(0, 8), SendRing::Put::Refused);
 }
 

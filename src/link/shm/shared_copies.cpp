@@ -147,7 +147,7 @@ proto::CopyState SharedCopies::copy(Peer& peer, uint64_t name, const iovec* loca
     return read_range(peer, local, local_count, remote, remote_count, range) == 0;
   };
   while (!meeting->failed) {
-    const MeetingRange range = front.take();
+    const MeetingRange range = front.claim();
     if (range.bytes == 0) break;
     if (!reads(range)) meeting->failed = true;
   }
@@ -240,7 +240,7 @@ proto::Assistance SharedCopies::assist(Peer& peer, uint64_t name, uint64_t bytes
       return More;
     }
     if (back.is_over() || !peer.memory.was_there(rate_.stale_ticks())) break;
-    const MeetingRange range = back.take();
+    const MeetingRange range = back.claim();
     if (range.bytes == 0) break;
     std::array<iovec, list_max> here;
     std::array<iovec, list_max> there;

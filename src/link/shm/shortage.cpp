@@ -84,7 +84,7 @@ void Handshakes::misses_descriptors_of(const Note& note, int32_t pid, int code) 
 }
 
 // From a process of our user that we have asked: it has our nonce.
-void Handshakes::take_shortage(const Note& note, int32_t pid) noexcept {
+void Handshakes::handle_shortage(const Note& note, int32_t pid) noexcept {
   Peer* const asked = peers_.find(text_of(note.address));
   if (asked == nullptr || note.nonce != nonce_) return;
   const std::string_view name = text_of(note.address);
@@ -130,7 +130,7 @@ void Handshakes::log_silence(Peer& peer, uint64_t now_ns) noexcept {
   peer.handshake.is_silent = true;
   if (!lives && !silences_.may_warn(now_ns)) return;
   const std::string_view name = text_of(peer.address);
-  const uint32_t withheld = lives ? 0 : silences_.take_withheld();
+  const uint32_t withheld = lives ? 0 : silences_.consume_withheld();
   const Line process(" (process %d)", peer.pid);
   const Line more(" (and %u more peers since the last such line)", withheld);
   const Line line(

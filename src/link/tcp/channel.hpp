@@ -269,7 +269,7 @@ int Channel::receive(Handler& handler, Peer& peer, std::span<std::byte> buffer) 
     } else {
       const size_t landed = std::min(bytes, direct);
       if (landed != 0) in_.landed(filter, peer, landed);
-      sound = in_.take(filter, peer, std::span<const std::byte>(buffer.first(bytes - landed)));
+      sound = in_.feed(filter, peer, std::span<const std::byte>(buffer.first(bytes - landed)));
       bulk_ = landed >= bulk_bytes || (bulk_ && (landed != 0 || in_.landing() != 0));
     }
     if (bytes < asked) break;  // there is no more now

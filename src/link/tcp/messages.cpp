@@ -164,7 +164,7 @@ bool Messages::unwrap_fragmented(const wire::FrameHead& head, std::span<const st
   const std::byte* at = message.data();
   size_t left = message.size();
   wire::FirstPrefix prefix{};
-  if (head.kind != wire::FrameKind::MsgFirst || !wire::take(at, left, prefix) || prefix.total != left)
+  if (head.kind != wire::FrameKind::MsgFirst || !wire::consume(at, left, prefix) || prefix.total != left)
     return false;
   message = {at, left};
   return true;

@@ -209,7 +209,7 @@ class Messages {
     if (sessions_.hot_count() >= 2) sessions_.demote_silent([](Connection&) {});
     for (size_t i = 0; i < count; ++i) {
       if (ready[i] == this) {
-        take_requests(shown);
+        poll_requests(shown);
         continue;
       }
       if (ready[i] == nullptr) continue;  // the timer
@@ -227,7 +227,7 @@ class Messages {
   }
 
   template <class Handler>
-  [[gnu::cold]] void take_requests(Shown<Handler>& shown) noexcept {
+  [[gnu::cold]] void poll_requests(Shown<Handler>& shown) noexcept {
     listener_.poll();
     while (auto request = listener_.next()) {
       Connection* connection = admit(std::move(request));

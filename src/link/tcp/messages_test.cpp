@@ -163,7 +163,7 @@ TEST(TcpMessages, LargeFramesLieWhereTheyAreUntilTheyHaveSettled) {
   std::vector<std::string> out, expected;
   std::vector<uint64_t> marks;
   size_t freed = 0;
-  const auto give_back = [&] {
+  const auto release = [&] {
     for (; freed < marks.size() && a.link.completed_sequence(*to_b) >= marks[freed]; ++freed)
       out[freed].assign(out[freed].size(), '!');
   };
@@ -178,7 +178,7 @@ TEST(TcpMessages, LargeFramesLieWhereTheyAreUntilTheyHaveSettled) {
     b.refusing = i % 50 > 40;
     ASSERT_TRUE(poll_until(
         [&] {
-          give_back();
+          release();
           if (i % 50 == 49) b.refusing = false;
           if (a.link.send_zero_copy(*to_b, head, std::as_bytes(std::span(out[i])).first(prefix), &part, 1))
             return true;

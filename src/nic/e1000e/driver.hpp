@@ -323,7 +323,7 @@ class Driver {
       taken += take(frames, receive_.next());
       if (is_broken_) [[unlikely]]
         return taken;  // the device lied
-      receive_.give_back();
+      receive_.recycle();
     }
     if (receive_.unshown() >= refill_) refill();
     return taken;

@@ -228,7 +228,7 @@ class ReceiveRing {
     return ReceiveWord(load_device_word(ring_[next_ & mask_].word));
   }
   const std::byte* buffer() const noexcept { return buffers_ + (next_ & mask_) * buffer_bytes_; }
-  void give_back() noexcept { ring_[next_++ & mask_].word = 0; }
+  void recycle() noexcept { ring_[next_++ & mask_].word = 0; }
 
  private:
   Descriptor* ring_ = nullptr;

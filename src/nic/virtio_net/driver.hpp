@@ -155,7 +155,7 @@ class Driver {
     if (!is_running_ || is_broken_) return 0;
     with_rings([&](auto& rings) {
       Used used;
-      while (rings.transmit.take(used)) sent_[used.id].is_done = true;
+      while (rings.transmit.pop(used)) sent_[used.id].is_done = true;
       if (rings.transmit.is_broken()) stop();
     });
     size_t count = 0;
@@ -431,7 +431,7 @@ class Driver {
     if (is_broken_) return 0;
     size_t frames = 0;
     Used used;
-    while (frames < count && rings.receive.take(used)) {
+    while (frames < count && rings.receive.pop(used)) {
       frames += take_buffer(handler, used);
       if (is_broken_) return frames;
       rings.receive.add(used.id, receive_buffer(used.id), {}, 1);
@@ -519,7 +519,7 @@ class Driver {
       if (rings.control.publish()) control_doorbell_.ring();
       Used used;
       for (unsigned i = 0; i < reads_max_; ++i) {
-        if (rings.control.take(used)) return true;
+        if (rings.control.pop(used)) return true;
         if (rings.control.is_broken() || !transport_.is_well()) return false;
         transport_.pause();
       }

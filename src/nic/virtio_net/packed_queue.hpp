@@ -87,7 +87,7 @@ class PackedQueue {
            ((flags & descriptor::used) != 0) == used_.wrap;
   }
 
-  bool take(Used& used) noexcept {
+  bool pop(Used& used) noexcept {
     if (is_broken_ || !has_used()) return false;
     arch::dma_acquire();
     const PackedDescriptor& slot = ring_[used_.offset];

@@ -7,7 +7,7 @@
 //     size, so these must be free. Whoever numbers buffers one after the other by their pieces, and frees them in that
 //     order, satisfies both layouts.
 //   - Nothing is shown to the device before publish(), which says whether it wants a doorbell.
-//   - take() gives back what the device has used, in the order in which it did. An id that the device does not have
+//   - pop() gives back what the device has used, in the order in which it did. An id that the device does not have
 //     breaks the queue: is_broken() from then on, and nothing is taken any more.
 //   - What lies in memory that the device can write is read once, and never used as the driver's own state.
 #pragma once
@@ -68,7 +68,7 @@ concept Queue = std::default_initializable<Q> &&
   // Whether there is something to take.
   { steady.has_used() }
   noexcept->std::same_as<bool>;
-  { queue.take(used) }
+  { queue.pop(used) }
   noexcept->std::same_as<bool>;
   // Interrupt with the next used buffer: true. There is one already: false, and the device is not asked to interrupt.
   { queue.arm() }

@@ -79,7 +79,7 @@ class SplitQueue {
 
   bool has_used() const noexcept { return load(word(used_, split::index)) != next_used_; }
 
-  bool take(Used& used) noexcept {
+  bool pop(Used& used) noexcept {
     if (is_broken_ || !has_used()) return false;
     arch::dma_acquire();
     const auto& element = *reinterpret_cast<const UsedElement*>(

@@ -103,7 +103,7 @@ Result<uint64_t> Container::map(const void* memory, size_t bytes, nic::DmaAccess
   };
   if (table_.size() >= limits_.mappings_max) return refuse(ENOSPC);
   const bool is_large = whole >= large_page_bytes && begin % large_page_bytes == 0;
-  const auto iova = space_->take(whole, is_large ? large_page_bytes : granule);
+  const auto iova = space_->allocate(whole, is_large ? large_page_bytes : granule);
   if (!iova)
     return Error{ENOSPC, "cannot map " + bytes_text(whole) +
                              " for DMA: of the addresses that the device and the IOMMU have, " +
@@ -119,7 +119,7 @@ Result<uint64_t> Container::map(const void* memory, size_t bytes, nic::DmaAccess
   request.size = whole;
   if (::ioctl(fd_.get(), VFIO_IOMMU_MAP_DMA, &request) != 0) {
     const int code = errno;
-    space_->give_back(*iova, whole);
+    space_->free(*iova, whole);
     return refuse(code);
   }
   table_.add({*iova, begin, whole, access});
@@ -142,7 +142,7 @@ void Container::unmap_from_iommu(const DmaMapping& mapping) noexcept {
   request.iova = mapping.iova;
   request.size = mapping.bytes;
   if (::ioctl(fd_.get(), VFIO_IOMMU_UNMAP_DMA, &request) == 0 && request.size == mapping.bytes)
-    space_->give_back(mapping.iova, mapping.bytes);
+    space_->free(mapping.iova, mapping.bytes);
 }
 
 }  // namespace weft::os::vfio

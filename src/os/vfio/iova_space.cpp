@@ -40,7 +40,7 @@ void IovaSpace::insert(uint64_t begin, uint64_t end) {
   free_bytes_ += end - begin;
 }
 
-std::optional<uint64_t> IovaSpace::take(uint64_t bytes, uint64_t alignment) {
+std::optional<uint64_t> IovaSpace::allocate(uint64_t bytes, uint64_t alignment) {
   if (bytes == 0 || bytes > free_bytes_ || alignment > limit) return std::nullopt;
   bytes = round_up(bytes, granule_);
   alignment = std::max(alignment, granule_);
@@ -68,7 +68,7 @@ std::optional<uint64_t> IovaSpace::take_between(uint64_t from, uint64_t to, uint
   return std::nullopt;
 }
 
-void IovaSpace::give_back(uint64_t address, uint64_t bytes) {
+void IovaSpace::free(uint64_t address, uint64_t bytes) {
   insert(address, address + round_up(bytes, granule_));
 }
 

@@ -25,9 +25,9 @@ class IovaSpace {
   IovaSpace(std::span<const IovaRange> usable, uint64_t granule, unsigned address_bits);
 
   // `bytes` is rounded up to granules; `alignment` is a power of two. Nothing: no range is large enough.
-  std::optional<uint64_t> take(uint64_t bytes, uint64_t alignment);
-  // What take() gave, whole.
-  void give_back(uint64_t address, uint64_t bytes);
+  std::optional<uint64_t> allocate(uint64_t bytes, uint64_t alignment);
+  // What allocate() gave, whole.
+  void free(uint64_t address, uint64_t bytes);
 
   uint64_t free_bytes() const noexcept { return free_bytes_; }
   uint64_t granule() const noexcept { return granule_; }

@@ -18,25 +18,25 @@ const std::vector<IovaRange> intel = {{0, 0xfedfffff}, {0xfef00000, (uint64_t{1}
 TEST(IovaSpace, NeverGivesPageZeroNorReservedRanges) {
   IovaSpace space(intel, page, 64);
   EXPECT_EQ(space.free_bytes(), (uint64_t{1} << 39) - 0x100000 - page);
-  EXPECT_EQ(space.take(1, 1), page);
+  EXPECT_EQ(space.allocate(1, 1), page);
   // Too large for what is left below the window.
-  EXPECT_EQ(space.take(0xfee00000, 1), 0xfef00000U);
+  EXPECT_EQ(space.allocate(0xfee00000, 1), 0xfef00000U);
 }
 
 TEST(IovaSpace, StaysWithinTheAddressesOfTheDevice) {
   IovaSpace space(intel, page, 32);
   EXPECT_EQ(space.free_bytes(), (uint64_t{1} << 32) - 0x100000 - page);
-  EXPECT_EQ(space.take(uint64_t{1} << 32, page), std::nullopt);
-  EXPECT_EQ(IovaSpace({}, page, 64).take(1, 1), std::nullopt);
+  EXPECT_EQ(space.allocate(uint64_t{1} << 32, page), std::nullopt);
+  EXPECT_EQ(IovaSpace({}, page, 64).allocate(1, 1), std::nullopt);
 }
 
 TEST(IovaSpace, WholeAddressSpace) {
   const IovaRange all[] = {{0, UINT64_MAX}};
   IovaSpace space(all, page, 64);
   EXPECT_EQ(space.free_bytes(), (uint64_t{1} << 63) - page);
-  EXPECT_EQ(space.take(UINT64_MAX, page), std::nullopt);
-  EXPECT_EQ(space.take(0, page), std::nullopt);
-  EXPECT_EQ(space.take(page, uint64_t{1} << 40), uint64_t{1} << 40);
+  EXPECT_EQ(space.allocate(UINT64_MAX, page), std::nullopt);
+  EXPECT_EQ(space.allocate(0, page), std::nullopt);
+  EXPECT_EQ(space.allocate(page, uint64_t{1} << 40), uint64_t{1} << 40);
 }
 
 TEST(IovaSpace, RangesThatAreNoMultiplesOrContradictThemselves) {
@@ -45,19 +45,19 @@ TEST(IovaSpace, RangesThatAreNoMultiplesOrContradictThemselves) {
   IovaSpace space(odd, page, 64);
   EXPECT_EQ(space.free_bytes(), 4 * page);
   EXPECT_EQ(space.pieces(), 1U);
-  EXPECT_EQ(space.take(4 * page, page), 0x2000U);
+  EXPECT_EQ(space.allocate(4 * page, page), 0x2000U);
 }
 
 TEST(IovaSpace, AddressesComeBackLate) {
   const IovaRange four[] = {{0x1000, 0x4fff}};
   IovaSpace space(four, page, 64);
-  EXPECT_EQ(space.take(page, page), 0x1000U);
-  space.give_back(0x1000, page);
-  EXPECT_EQ(space.take(page, page), 0x2000U);
-  EXPECT_EQ(space.take(page, page), 0x3000U);
-  EXPECT_EQ(space.take(page, page), 0x4000U);
-  EXPECT_EQ(space.take(page, page), 0x1000U);
-  EXPECT_EQ(space.take(page, page), std::nullopt);
+  EXPECT_EQ(space.allocate(page, page), 0x1000U);
+  space.free(0x1000, page);
+  EXPECT_EQ(space.allocate(page, page), 0x2000U);
+  EXPECT_EQ(space.allocate(page, page), 0x3000U);
+  EXPECT_EQ(space.allocate(page, page), 0x4000U);
+  EXPECT_EQ(space.allocate(page, page), 0x1000U);
+  EXPECT_EQ(space.allocate(page, page), std::nullopt);
 }
 
 // Random takes and returns against a list of what is held: aligned, inside, disjoint, and all of it comes back as one piece a range.
@@ -78,7 +78,7 @@ TEST(IovaSpace, RandomUseAgainstAModel) {
       if (held.empty() || random() % 5 < 3) {
         const uint64_t bytes = 1 + random() % (random() % 8 == 0 ? 0x200000 : 0x9000);
         const uint64_t alignment = uint64_t{1} << (random() % 21);
-        const auto taken = space.take(bytes, alignment);
+        const auto taken = space.allocate(bytes, alignment);
         if (!taken) continue;
         const uint64_t rounded = (bytes + granule - 1) / granule * granule;
         ASSERT_EQ(*taken % std::max(alignment, granule), 0U);
@@ -91,7 +91,7 @@ TEST(IovaSpace, RandomUseAgainstAModel) {
         held.push_back({*taken, rounded});
       } else {
         const size_t index = random() % held.size();
-        space.give_back(held[index].address, held[index].bytes);
+        space.free(held[index].address, held[index].bytes);
         held[index] = held.back();
         held.pop_back();
       }
@@ -99,7 +99,7 @@ TEST(IovaSpace, RandomUseAgainstAModel) {
       for (const Held& one : held) sum += one.bytes;
       ASSERT_EQ(sum, all);
     }
-    for (const Held& one : held) space.give_back(one.address, one.bytes);
+    for (const Held& one : held) space.free(one.address, one.bytes);
     EXPECT_EQ(space.free_bytes(), all);
     EXPECT_EQ(space.pieces(), 3U);
   }

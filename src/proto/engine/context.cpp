@@ -51,7 +51,7 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
             {request.context, receive_flags(tagged, false), length, nullptr, 0, tag, FI_ADDR_NOTAVAIL});
       return 0;
     }
-    Op* op = ops.take();
+    Op* op = ops.acquire();
     if (op == nullptr) return -FI_EAGAIN;
     claimed_.erase(found);
     void* first = request.iov_count > 0 ? request.iov[0].iov_base : nullptr;
@@ -66,7 +66,7 @@ ssize_t RxContext::receive(const ReceiveRequest& request) noexcept {
   }
   const bool multi = !request.tagged && (request.flags & FI_MULTI_RECV) != 0;
   if (multi && request.iov_count != 1) return -FI_EINVAL;  // parts are cut off one stretch of memory
-  Op* op = ops.take();
+  Op* op = ops.acquire();
   if (op == nullptr) return -FI_EAGAIN;
   void* first = request.iov_count > 0 ? request.iov[0].iov_base : nullptr;
   fill(*op, first, total_bytes(request.iov, request.iov_count), request.context, completes(request.flags));
@@ -129,7 +129,7 @@ Unexpected* RxContext::take_whole(const ReceiveRequest& request, const Unexpecte
   return nullptr;
 }
 
-void RxContext::give_back(Unexpected& message) noexcept {
+void RxContext::return_unexpected(Unexpected& message) noexcept {
   std::erase(claimed_, &message);
   WEFT_ASSERT(!message.unexpected() && !message.rendezvous);
   discard(message);
@@ -196,7 +196,7 @@ ssize_t RxContext::cancel(const void* context) noexcept {
   const bool multi = op.multi;
   if (multi) op.exhausted = true;  // complete() gives the buffer back to the program
   complete(op, FI_ADDR_NOTAVAIL, nullptr, 0, 0, op.buffer(), false, 0, op.tag, FI_ECANCELED);
-  if (!multi) ops.give(op);
+  if (!multi) ops.release(op);
   return 0;
 }
 
@@ -235,7 +235,7 @@ void RxContext::multi_part_done(Op& parent, uint64_t& flags) noexcept {
     return;
   }
   flags |= FI_MULTI_RECV;
-  ops.give(parent);
+  ops.release(parent);
 }
 
 // A whole payload that is at hand goes into a receive.
@@ -252,7 +252,7 @@ void RxContext::place(Op& op, PeerState& peer, const std::byte* payload, size_t 
   const size_t moved = scatter(op.iov.data(), op.iov_count, 0, payload, std::min(length, op.length));
   complete(op, peer.fi_addr, &peer, moved, length, op.buffer(), has_data, data, tag,
            moved < length ? FI_ETRUNC : 0);
-  ops.give(op);
+  ops.release(op);
 }
 
 void RxContext::complete(Op& op, fi_addr_t source, PeerState* peer, size_t length, size_t full_length,
@@ -329,7 +329,7 @@ Op* RxContext::begin(Op& op, const Unexpected& message) noexcept {
   if (op.multi) {
     std::byte* at = nullptr;
     size_t room = 0;
-    Op* part = ops.take_beyond();  // bounded by what peers may have under way
+    Op* part = ops.acquire_beyond();  // bounded by what peers may have under way
     if (part != nullptr) {
       const bool wants = op.completes;
       take_part(op, message.length, at, room);
@@ -387,21 +387,21 @@ void RxContext::finish(Op& op, int status, core::ProviderError why) noexcept {
   if (parent == nullptr) {
     complete(op, peer.fi_addr, &peer, op.done, op.full_length, op.buffer(), op.has_data, op.data,
              op.tagged ? op.tag : 0, error, why);
-    ops.give(op);
+    ops.release(op);
     return;
   }
   WEFT_ASSERT(parent->children != 0 && parent->multi);
   --parent->children;
   complete(*parent, peer.fi_addr, &peer, op.done, op.full_length, op.buffer(), op.has_data, op.data, 0, error,
            why);
-  ops.give(op);
+  ops.release(op);
 }
 
 // --- unexpected messages ---
 
 Unexpected* RxContext::make_unexpected(PeerState& peer, const wire::FrameHead& head, bool tagged,
                                        uint64_t length) noexcept {
-  Unexpected* message = unexpected_pool.take();
+  Unexpected* message = unexpected_pool.acquire();
   if (message == nullptr) return nullptr;
   message->peer = &peer;
   message->sink = peer.sink;
@@ -434,7 +434,7 @@ bool RxContext::keep(PeerState& peer, const wire::FrameHead& head, bool tagged, 
   if (length > message->small.size()) {
     message->heap.reset(new (std::nothrow) std::byte[length]);
     if (!message->heap) {
-      unexpected_pool.give(message);
+      unexpected_pool.release(message);
       return false;
     }
     message->payload = message->heap.get();
@@ -455,7 +455,7 @@ Unexpected* RxContext::add_unexpected_fragmented(PeerState& peer, const wire::Fr
   if (message == nullptr) return nullptr;
   message->heap.reset(new (std::nothrow) std::byte[total]);
   if (!message->heap) {
-    unexpected_pool.give(message);
+    unexpected_pool.release(message);
     return nullptr;
   }
   message->payload = message->heap.get();
@@ -514,7 +514,7 @@ void RxContext::release(Unexpected& message) noexcept {
     WEFT_ASSERT(message.peer->announced != 0);
     --message.peer->announced;
   }
-  unexpected_pool.give(&message);
+  unexpected_pool.release(&message);
 }
 
 // A message that waited meets its receive. It is out of the matcher already.
@@ -528,7 +528,7 @@ void RxContext::claim(Op& op, Unexpected& message) noexcept {
       (message.rendezvous || incomplete)) {  // claimed by FI_CLAIM, then its sender died
     complete(op, message.source, &gone, 0, 0, op.buffer(), false, 0, message.tag, FI_EIO,
              core::ProviderError::PeerDied);
-    ops.give(op);
+    ops.release(op);
     release(message);
     return;
   }
@@ -627,7 +627,7 @@ void RxContext::fail_directed(fi_addr_t source, core::ProviderError why) noexcep
     const bool multi = op.multi;
     if (multi) op.exhausted = true;  // complete() gives the buffer back to the program
     complete(op, source, nullptr, 0, 0, op.buffer(), false, 0, op.tag, FI_EIO, why);
-    if (!multi) ops.give(op);
+    if (!multi) ops.release(op);
   };
   tags.for_each_posted([&](core::PostedBase& base) { fail(base, tags); });
   messages.for_each_posted([&](core::PostedBase& base) { fail(base, messages); });
@@ -641,7 +641,7 @@ void RxContext::end_posted(int error, core::ProviderError why) noexcept {
     const bool multi = op.multi;
     if (multi) op.exhausted = true;  // complete() gives the buffer back to the program
     complete(op, FI_ADDR_NOTAVAIL, nullptr, 0, 0, op.buffer(), false, 0, op.tag, error, why);
-    if (!multi) ops.give(op);
+    if (!multi) ops.release(op);
   };
   tags.for_each_posted([&](core::PostedBase& base) { end(base, tags); });
   messages.for_each_posted([&](core::PostedBase& base) { end(base, messages); });

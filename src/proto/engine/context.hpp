@@ -243,7 +243,7 @@ struct RxContext : RxSink {
   }
   ssize_t receive_tagged(void* buffer, size_t length, fi_addr_t source, uint64_t tag, uint64_t ignore,
                          void* context) noexcept {
-    Op* op = ops.take();
+    Op* op = ops.acquire();
     if (op == nullptr) [[unlikely]]
       return -FI_EAGAIN;
     fill(*op, buffer, length, context, default_completes);
@@ -298,7 +298,7 @@ struct RxContext : RxSink {
     bytes_ += length;
     if (receives != nullptr) [[unlikely]]
       receives->add(1);
-    ops.give(op);
+    ops.release(op);
     return true;
   }
   // An eager message for a matched receive.
@@ -327,7 +327,7 @@ struct RxContext : RxSink {
     }
     bytes_ += head.length;
     if (receives != nullptr) receives->add(1);
-    ops.give(op);
+    ops.release(op);
   }
   // A message that nothing waits for. False: no memory; the frame stays with the link.
   bool keep(PeerState& peer, const wire::FrameHead& head, bool tagged, const std::byte* payload,
@@ -356,10 +356,10 @@ struct RxContext : RxSink {
   bool has_unexpected(const ReceiveRequest& request) noexcept {
     return find_unexpected(request, false) != nullptr;
   }
-  // The oldest message that waits and that this receive would take, taken out to be read where it lies, until give_back(). Null: there is none,
+  // The oldest message that waits and that this receive would take, taken out to be read where it lies, until return_unexpected(). Null: there is none,
   // or, with `found`, one that is not here as a whole, and stays.
   Unexpected* take_whole(const ReceiveRequest& request, const Unexpected*& found) noexcept;
-  void give_back(Unexpected& message) noexcept;
+  void return_unexpected(Unexpected& message) noexcept;
   // The endpoint with this sink has gone, and all that came to it.
   void forget_sink(const RxSink* sink) noexcept;
   // This context goes: who waits for its unexpected messages to be received hears that they never will be.

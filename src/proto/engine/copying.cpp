@@ -157,12 +157,13 @@ void RendezvousCopy::on_window(PeerState& peer, const wire::FrameHead& head,
   Assist help;
   wire::WindowPrefix& window = help.window;
   Op* op = engine_.find_op(head.a, peer);
-  bool sound = wire::take(payload, left, window) && op != nullptr && window.segments <= iov_max &&
+  bool sound = wire::consume(payload, left, window) && op != nullptr && window.segments <= iov_max &&
                OpTable::kind_of(head.a) == OpTableKind::Transmit && op->announced && !op->windowed &&
                op->stage == OpStage::Waiting && window.length <= op->length;
   uint64_t room = 0;
   for (uint32_t i = 0; sound && i < window.segments; ++i)
-    sound = wire::take(payload, left, help.to[i]) && !__builtin_add_overflow(room, help.to[i].length, &room);
+    sound =
+        wire::consume(payload, left, help.to[i]) && !__builtin_add_overflow(room, help.to[i].length, &room);
   if (!sound || room != window.length) return engine_.malformed(peer);
   op->windowed = true;  // once: each may cost the whole message
   help.op = head.a;

@@ -221,7 +221,7 @@ class Engine final : public EngineCore, public L::Events {
   ssize_t post(TxContext& tx, const Request& request) noexcept;
 
   // --- reading and writing messages where the link has them (in_place.hpp). Handles are never 0 and never used again ---
-  int take(RxContext& rx, const ReceiveRequest& request, TakenMessage& out) noexcept requires HasLoans<L>;
+  int take(RxContext& rx, const ReceiveRequest& request, LoanedMessage& out) noexcept requires HasLoans<L>;
   int release(uint64_t handle) noexcept requires HasLoans<L>;
   int reserve(fi_addr_t dest, size_t bytes, uint64_t& handle, std::byte*& at) noexcept requires HasLoans<L>;
   int commit(TxContext& tx, uint64_t handle, const WrittenMessage& message) noexcept requires HasLoans<L>;
@@ -405,7 +405,7 @@ class Engine final : public EngineCore, public L::Events {
   // in_place.hpp
   struct Taker;
   bool make_open_table() noexcept;
-  void drop_taken(const RxContext& rx) noexcept override;
+  void drop_loans(const RxContext& rx) noexcept override;
   void forget_open(const PeerState& peer) noexcept override {
     if (open_ != nullptr) open_->forget(peer);
   }

@@ -39,7 +39,7 @@ EngineCounts EngineCore::counts() const noexcept {
 void EngineCore::release_receive_context(size_t index) noexcept {
   if (index >= rx_count_ || rx_[index] == nullptr) return;
   RxContext* context = rx_[index];
-  drop_taken(*context);
+  drop_loans(*context);
   received_before_ += context->received();
   received_bytes_before_ += context->received_bytes();
   rx_[index] = nullptr;
@@ -61,7 +61,7 @@ void EngineCore::release_receive_context(size_t index) noexcept {
       if (!is_forked_copy()) copy_.end_meeting(op);
       List<Op, InFlightHook>::remove(op);
       acknowledge(*peer, op.remote, FI_EINVAL);
-      context->ops.give(op);
+      context->ops.release(op);
     });
   }
 }
@@ -91,7 +91,7 @@ void EngineCore::release_transmit_context(const TxContext& context) noexcept {
     peer->queue.for_each(retire);
     while (Op* op = peer->queue.find(is_stuck)) {
       List<Op, QueueHook>::remove(*op);
-      give_transmit(*op);
+      release_transmit(*op);
     }
     peer->in_flight.for_each(retire);
     for (PendingSend* record = peer->pending_sends.front(); record != nullptr;
@@ -115,9 +115,9 @@ void EngineCore::abandon() noexcept {
   for (auto& peer : peers_) {
     copy_out(*peer);
     drop_pending_sends(*peer);
-    while (Op* op = peer->control.pop_front()) give_service(*op);
+    while (Op* op = peer->control.pop_front()) release_service(*op);
     peer->collected = 0;
-    while (Op* op = peer->queue.pop_front()) give_transmit(*op);
+    while (Op* op = peer->queue.pop_front()) release_transmit(*op);
     while (Op* op = peer->in_flight.front()) {
       if (!is_forked_copy()) copy_.end_meeting(*op);
       if (op->kind == OpKind::Receive && op->rx->shared) {  // the receive belongs to a context that stays
@@ -127,9 +127,9 @@ void EngineCore::abandon() noexcept {
       List<Op, InFlightHook>::remove(*op);
       if (op->stage == OpStage::Streaming) List<Op, QueueHook>::remove(*op);
       responder_.release_regions(*op);
-      if (op->kind == OpKind::Receive) op->rx->ops.give(*op);
-      else if (op->kind == OpKind::Inbound || op->kind == OpKind::Outbound) give_service(*op);
-      else give_transmit(*op);
+      if (op->kind == OpKind::Receive) op->rx->ops.release(*op);
+      else if (op->kind == OpKind::Inbound || op->kind == OpKind::Outbound) release_service(*op);
+      else release_transmit(*op);
     }
     for (size_t i = 0; i < rx_count_; ++i)
       if (rx_[i] != nullptr) (void)rx_[i]->forget_peer(*peer);

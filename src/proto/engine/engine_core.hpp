@@ -137,7 +137,7 @@ class EngineCore : public core::Progressor, public Conversation {
   virtual void note_deferred(TxContext& tx, PeerState& peer, bool silent) noexcept = 0;
   // What is open in place (in_place.hpp) of the peer, which is gone, or of a receive context that goes.
   virtual void forget_open(const PeerState& peer) noexcept = 0;
-  virtual void drop_taken(const RxContext& rx) noexcept = 0;
+  virtual void drop_loans(const RxContext& rx) noexcept = 0;
 
   // Where inject_cached() sends to without another look: nothing waits before it (gate), nothing counts sends. Dropped by drop_cached_destination().
   struct CachedDestination {
@@ -189,10 +189,10 @@ class EngineCore : public core::Progressor, public Conversation {
     ++unwatched_ops_;
     report_background_work();
   }
-  void give_transmit(Op& op) noexcept {
+  void release_transmit(Op& op) noexcept {
     if (std::exchange(op.unwatched, false)) --unwatched_ops_;
     WEFT_ASSERT(unwatched_ops_ <= transmit_ops_.in_use());
-    transmit_ops_.give(op);
+    transmit_ops_.release(op);
   }
   int validate(const Request& request, size_t length) const noexcept {
     if (request.iov_count > iov_max || request.compare_count > iov_max || request.result_count > iov_max)
@@ -224,8 +224,8 @@ class EngineCore : public core::Progressor, public Conversation {
   bool stream(Op& op) noexcept;
   void send_control(PeerState& peer, wire::FrameKind kind, uint8_t flags, uint64_t a, uint64_t b,
                     std::span<const std::byte> payload) noexcept;
-  Op* take_service(PeerState& peer) noexcept;
-  void give_service(Op& op) noexcept;
+  Op* acquire_service(PeerState& peer) noexcept;
+  void release_service(Op& op) noexcept;
   void finish_transmit(Op& op, int status, core::ProviderError why) noexcept;
   void complete_transmit(TxContext& tx, const Op& op, int status, core::ProviderError why) noexcept;
 
@@ -296,8 +296,8 @@ class EngineCore : public core::Progressor, public Conversation {
   void malformed(PeerState& peer) noexcept;
   Op* find_op(uint64_t id, const PeerState& peer) noexcept;
   Op* find_op(uint64_t id) noexcept;  // of whichever peer
-  static bool take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts,
-                       wire::SourceSegment* segments) noexcept;
+  static bool parse_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts,
+                        wire::SourceSegment* segments) noexcept;
   void finish_inbound(Op& op, int status, core::ProviderError why) noexcept;
 
   alignas(64) CachedDestination cached_destination_;  // to av_seen_: one cache line

@@ -19,7 +19,7 @@ struct Engine<L>::Taker {
   Engine& engine;
   RxContext& rx;
   const ReceiveRequest& request;
-  TakenMessage& out;
+  LoanedMessage& out;
   bool done = false;
 
   bool satisfied() const noexcept { return done; }
@@ -62,7 +62,7 @@ bool Engine<L>::make_open_table() noexcept {
 
 template <Link L>
 int Engine<L>::take(RxContext& rx, const ReceiveRequest& request,
-                    TakenMessage& out) noexcept requires HasLoans<L> {
+                    LoanedMessage& out) noexcept requires HasLoans<L> {
   if (!make_open_table()) return -FI_ENOMEM;
   if (open_->is_full()) {
     progress();
@@ -101,7 +101,7 @@ int Engine<L>::release(uint64_t handle) noexcept requires HasLoans<L> {
   auto* entry = open_ != nullptr ? open_->find(handle) : nullptr;
   if (entry == nullptr || entry->kind == OpenTable<L>::Kind::ReservedBuffer) return -FI_EINVAL;
   if (entry->kind == OpenTable<L>::Kind::Frame) link_.release(entry->loan);
-  else entry->rx->give_back(*entry->message);
+  else entry->rx->return_unexpected(*entry->message);
   open_->remove(*entry);
   return 0;
 }
@@ -217,7 +217,7 @@ void Engine<L>::end_in_place() noexcept {
 
 // The receive context goes, and all messages in it.
 template <Link L>
-void Engine<L>::drop_taken([[maybe_unused]] const RxContext& rx) noexcept {
+void Engine<L>::drop_loans([[maybe_unused]] const RxContext& rx) noexcept {
   if constexpr (HasLoans<L>) {
     if (open_ == nullptr) return;
     for (auto& entry : open_->entries)

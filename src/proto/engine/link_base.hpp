@@ -50,7 +50,7 @@ class WarningRate {
     return true;
   }
   // Since the last warning; starts anew.
-  uint32_t take_withheld() noexcept {
+  uint32_t consume_withheld() noexcept {
     const uint32_t count = withheld_;
     withheld_ = 0;
     return count;
@@ -175,7 +175,7 @@ class PeersByName {
     ~Reservation() {
       if (entry_->second == nullptr) table_.erase(entry_);
     }
-    void take(P& peer) noexcept { entry_->second = &peer; }
+    void assign(P& peer) noexcept { entry_->second = &peer; }
 
    private:
     Table& table_;

@@ -544,7 +544,7 @@ TEST(LinkConcepts, MessagesAreReadAndWrittenInPlace) {
   ReceiveRequest request;
   request.tagged = true;
   request.tag = 7;
-  TakenMessage taken;
+  LoanedMessage taken;
   ASSERT_EQ(pair.b.engine.take(pair.b.rx, request, taken), 0);
   EXPECT_TRUE(taken.in_link);
   EXPECT_EQ(Bytes(taken.data, taken.data + taken.length), bytes);

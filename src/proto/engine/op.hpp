@@ -133,28 +133,28 @@ class OpTable {
       : kind_(kind), context_(context), bound_(bound) {}
 
   // Null at the bound or out of memory.
-  Op* take() noexcept {
+  Op* acquire() noexcept {
     if (free_ == nullptr && !grow()) [[unlikely]]
       return nullptr;
     WEFT_ASSERT(free_ != nullptr && free_->kind == OpKind::Idle);
     Op* op = free_;
     free_ = op->parent;
-    ++taken_;
+    ++acquired_;
     return op;
   }
-  // take() in two steps. Null: take() might still find one.
+  // acquire() in two steps. Null: acquire() might still find one.
   Op* peek() const noexcept { return free_; }
   void take_peeked(Op& op) noexcept {
     WEFT_ASSERT(&op == free_ && op.kind == OpKind::Idle);
     free_ = op.parent;
-    ++taken_;
+    ++acquired_;
   }
-  // take() beyond the bound, for what cannot be refused. Null: out of memory.
-  Op* take_beyond() noexcept {
+  // acquire() beyond the bound, for what cannot be refused. Null: out of memory.
+  Op* acquire_beyond() noexcept {
     if (free_ == nullptr && chunks_.size() * chunk_ops >= bound_) bound_ += chunk_ops;
-    return take();
+    return acquire();
   }
-  void give(Op& op) noexcept {
+  void release(Op& op) noexcept {
     WEFT_ASSERT(in_use() != 0 && op.children == 0);
     WEFT_ASSERT(!op.posted() && !List<Op, QueueHook>::linked(op) && !List<Op, InFlightHook>::linked(op));
     WEFT_ASSERT(&op != free_);
@@ -163,10 +163,10 @@ class OpTable {
     ++op.generation;
     op.parent = free_;
     free_ = &op;
-    ++given_;
+    ++released_;
   }
-  size_t in_use() const noexcept { return taken_ - given_; }
-  uint64_t given() const noexcept { return given_; }  // so often, ever
+  size_t in_use() const noexcept { return acquired_ - released_; }
+  uint64_t given() const noexcept { return released_; }  // so often, ever
   size_t bound() const noexcept { return bound_; }
   bool exhausted() const noexcept { return in_use() >= bound_; }
 
@@ -198,8 +198,8 @@ class OpTable {
   bool grow() noexcept;
 
   Op* free_ = nullptr;
-  uint64_t taken_ = 0;
-  uint64_t given_ = 0;
+  uint64_t acquired_ = 0;
+  uint64_t released_ = 0;
   OpTableKind kind_;
   uint8_t context_;
   size_t bound_;
@@ -227,15 +227,15 @@ class PendingSendPool {
   explicit PendingSendPool(size_t bound) noexcept : bound_(bound) {}
   bool exhausted() const noexcept { return in_use_ >= bound_; }
   // Null at the bound or out of memory.
-  PendingSend* take() noexcept { return exhausted() ? nullptr : take_beyond(); }
+  PendingSend* acquire() noexcept { return exhausted() ? nullptr : acquire_beyond(); }
   // For what has been accepted already: at most as many as there are operations. Null: out of memory.
-  PendingSend* take_beyond() noexcept {
+  PendingSend* acquire_beyond() noexcept {
     if (free_.empty() && !grow()) [[unlikely]]
       return nullptr;
     ++in_use_;
     return free_.pop_front();
   }
-  void give(PendingSend& record) noexcept {
+  void release(PendingSend& record) noexcept {
     WEFT_ASSERT(in_use_ != 0);
     free_.push_front(record);
     --in_use_;

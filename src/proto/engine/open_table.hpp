@@ -14,7 +14,7 @@
 namespace weft::proto {
 
 // A message that the program reads in place.
-struct TakenMessage {
+struct LoanedMessage {
   const std::byte* data = nullptr;
   size_t length = 0;
   uint64_t tag = 0;

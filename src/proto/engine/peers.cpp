@@ -139,7 +139,7 @@ void EngineCore::fail_peer(PeerState& peer, core::ProviderError why) noexcept {
   complete_sends(peer);  // what the link has finished is complete, and perhaps not delivered
   errors_.begin_losing(peer, TransmitErrors::is_loss(why) ? any_link_.unread(peer) : uint8_t{0}, status);
   end_pending_sends(peer, status, why);
-  while (Op* op = peer.control.pop_front()) give_service(*op);
+  while (Op* op = peer.control.pop_front()) release_service(*op);
   peer.collected = 0;
   while (Op* op = peer.queue.pop_front()) finish_transmit(*op, status, why);
   WEFT_ASSERT(((peer.gate & PeerState::gate_queued) != 0) ==

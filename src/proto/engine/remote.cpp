@@ -110,7 +110,7 @@ bool EngineCore::on_message(PeerState& peer, const wire::FrameHead& head, const 
                             bool tagged, bool acked) noexcept {
   size_t left = head.length;
   wire::AckPrefix ack{0};
-  if (acked && !wire::take(payload, left, ack)) {
+  if (acked && !wire::consume(payload, left, ack)) {
     malformed(peer);
     return true;
   }
@@ -132,7 +132,7 @@ bool EngineCore::on_first(PeerState& peer, const wire::FrameHead& head, const st
                           bool tagged) noexcept {
   size_t left = head.length;
   wire::FirstPrefix first;
-  if (!wire::take(payload, left, first)) {
+  if (!wire::consume(payload, left, first)) {
     malformed(peer);
     return true;
   }
@@ -280,11 +280,11 @@ void EngineCore::landed(PeerState& peer, wire::FrameHead& head, size_t bytes) no
   head.length -= static_cast<uint32_t>(bytes);
 }
 
-bool EngineCore::take_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts,
-                          wire::SourceSegment* segments) noexcept {
-  if (!wire::take(at, left, rts) || rts.segments > iov_max) return false;
+bool EngineCore::parse_rts(const std::byte*& at, size_t& left, wire::RtsPrefix& rts,
+                           wire::SourceSegment* segments) noexcept {
+  if (!wire::consume(at, left, rts) || rts.segments > iov_max) return false;
   for (uint32_t i = 0; i < rts.segments; ++i)
-    if (!wire::take(at, left, segments[i])) return false;
+    if (!wire::consume(at, left, segments[i])) return false;
   return true;
 }
 
@@ -293,7 +293,7 @@ bool EngineCore::on_rts(PeerState& peer, const wire::FrameHead& head, const std:
   size_t left = head.length;
   wire::RtsPrefix rts;
   std::array<wire::SourceSegment, iov_max> segments{};
-  if (!take_rts(payload, left, rts, segments.data())) {
+  if (!parse_rts(payload, left, rts, segments.data())) {
     malformed(peer);
     return true;
   }
@@ -346,7 +346,7 @@ void EngineCore::on_cts(PeerState& peer, const wire::FrameHead& head, const std:
   size_t left = head.length;
   wire::CtsPrefix cts;
   Op* op = find_op(head.a, peer);
-  const bool sound = wire::take(payload, left, cts) && op != nullptr &&
+  const bool sound = wire::consume(payload, left, cts) && op != nullptr &&
                      OpTable::kind_of(head.a) == OpTableKind::Transmit && op->announced &&
                      op->stage == OpStage::Waiting && cts.length <= op->length;
   if (!sound) {

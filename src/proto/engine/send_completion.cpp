@@ -33,7 +33,7 @@ void EngineCore::hold(PeerState& peer, PendingSend& record, uint64_t sequence) n
 // False: it is complete, or there is no memory to remember that it is not.
 bool EngineCore::hold(PeerState& peer, const Op& op) noexcept {
   if (is_send_complete(any_link_, peer)) return false;
-  PendingSend* record = pending_send_pool_.take_beyond();
+  PendingSend* record = pending_send_pool_.acquire_beyond();
   if (record == nullptr) {
     copy_out(peer);
     return false;
@@ -64,7 +64,7 @@ void EngineCore::complete_rendezvous(Op& op) noexcept {
 void EngineCore::hold_rendezvous(PeerState& peer, Op& op) noexcept {
   if (!waits(op)) return;
   if (is_send_complete(any_link_, peer)) return complete_rendezvous(op);
-  PendingSend* record = pending_send_pool_.take_beyond();
+  PendingSend* record = pending_send_pool_.acquire_beyond();
   if (record == nullptr) return;  // then Done completes it
   record->rendezvous = true;
   record->tagged = op.tagged;
@@ -105,7 +105,7 @@ void EngineCore::complete_sends(PeerState& peer) noexcept {
     peer.quiet = std::max(peer.quiet, record->sequence);
     peer.quiet_kinds |= kind_of(record->tagged);
     complete_record(peer, *record, 0, core::ProviderError::None);
-    pending_send_pool_.give(*record);
+    pending_send_pool_.release(*record);
   }
   if (peer.pending_sends.empty() && List<PeerState, PendingSendsHook>::linked(peer))
     List<PeerState, PendingSendsHook>::remove(peer);
@@ -134,7 +134,7 @@ void EngineCore::end_pending_sends(PeerState& peer, int status, core::ProviderEr
   peer.newest = nullptr;
   while (PendingSend* record = peer.pending_sends.pop_front()) {
     complete_record(peer, *record, status, why);
-    pending_send_pool_.give(*record);
+    pending_send_pool_.release(*record);
   }
   if (List<PeerState, PendingSendsHook>::linked(peer)) List<PeerState, PendingSendsHook>::remove(peer);
   WEFT_ASSERT(pending_send_pool_.in_use() != 0 || completing_.empty());
@@ -142,7 +142,7 @@ void EngineCore::end_pending_sends(PeerState& peer, int status, core::ProviderEr
 
 void EngineCore::drop_pending_sends(PeerState& peer) noexcept {
   peer.newest = nullptr;
-  while (PendingSend* record = peer.pending_sends.pop_front()) pending_send_pool_.give(*record);
+  while (PendingSend* record = peer.pending_sends.pop_front()) pending_send_pool_.release(*record);
   if (List<PeerState, PendingSendsHook>::linked(peer)) List<PeerState, PendingSendsHook>::remove(peer);
 }
 

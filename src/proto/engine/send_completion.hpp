@@ -50,13 +50,13 @@ bool Engine<L>::send_small_tracked(TxContext& tx, PeerState& peer, const wire::F
       if (peer.newest != nullptr && peer.newest->tx == &tx &&
           (tx.default_completes || !peer.newest->completes) && !is_stuck(peer))
         before = peer.newest;
-      if (before == nullptr) record = pending_send_pool_.take();
+      if (before == nullptr) record = pending_send_pool_.acquire();
       if (before == nullptr && record == nullptr) return false;
       any_link_.request_ack(peer);
     }
     const SmallSend sent = send_small_to_side(peer, head, buffer);
     if (sent == SmallSend::Refused) [[unlikely]] {
-      if (record != nullptr) pending_send_pool_.give(*record);
+      if (record != nullptr) pending_send_pool_.release(*record);
       return false;
     }
     if (sent == SmallSend::Unseen) wake_receiver(peer);
@@ -78,7 +78,7 @@ bool Engine<L>::send_small_tracked(TxContext& tx, PeerState& peer, const wire::F
       peer.newest = record;
       return true;
     }
-    if (record != nullptr) pending_send_pool_.give(*record);
+    if (record != nullptr) pending_send_pool_.release(*record);
     note_quiet(peer, tagged);
     if (tx.default_completes)
       tx.cq->push_plain({context, tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, head.length, nullptr, 0,

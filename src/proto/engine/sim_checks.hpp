@@ -226,7 +226,7 @@ void World<L>::received(Node& node, const core::CompletionError& entry) {
     check(record.cancelled && std::all_of(record.parts.begin(), record.parts.end(),
                                           [](Sent* part) { return part->received; }),
           "a receive ends cancelled without cause");
-    check_given_back(record, entry);
+    check_returned(record, entry);
     record.ended = true;
     return;
   }
@@ -236,7 +236,7 @@ void World<L>::received(Node& node, const core::CompletionError& entry) {
     check(directed_ && record.source != FI_ADDR_UNSPEC && from != node.addresses.end() &&
               !nodes_[size_t(from - node.addresses.begin())]->alive,
           "a posted receive fails though its source lives");
-    check_given_back(record, entry);
+    check_returned(record, entry);
     end_posting(side, record);
     record.ended = true;
     return;
@@ -246,7 +246,7 @@ void World<L>::received(Node& node, const core::CompletionError& entry) {
 
 // fi_msg(3): the entry that ends a multi-receive buffer says so, and no other entry does.
 template <class L>
-void World<L>::check_given_back(const Posted& record, const core::CompletionError& entry) {
+void World<L>::check_returned(const Posted& record, const core::CompletionError& entry) {
   check(((entry.base.flags & FI_MULTI_RECV) != 0) == record.multi, "FI_MULTI_RECV is missing or too much");
 }
 
@@ -420,7 +420,7 @@ void World<L>::help() {
 template <class L>
 void World<L>::check_end() {
   for (const auto& op : sent_)
-    if (op->given_back)
+    if (op->returned)
       check(op->memory.is_spoilt() && op->result.is_spoilt(),
             "a buffer was written to that is the program's again");
   for (const auto& record : posted_)
@@ -460,7 +460,7 @@ void World<L>::check_counters(Node& node) {
   for (const auto& entry : sent_) {
     const Sent& op = *entry;
     if (op.abandoned) continue;
-    const bool failed = op.failed_to_send || (op.given_back && op.refused != 0);
+    const bool failed = op.failed_to_send || (op.returned && op.refused != 0);
     const bool atomic = op.kind == OpKind::Atomic;
     const bool reads = op.kind == OpKind::Read || (atomic && op.atomic_kind != core::AtomicKind::Write);
     const size_t which = op.kind == OpKind::Send ? 0 : reads ? 1 : 2;

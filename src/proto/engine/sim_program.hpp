@@ -281,7 +281,7 @@ void World<L>::take([[maybe_unused]] Node& node) {
     if (directed_ && pick(2) == 0) record->source = node.addresses[pick(nodes_.size())];
     side.taking = record.get();
     side.lent = nullptr;
-    TakenMessage out;
+    LoanedMessage out;
     const int status = node.engine->take(*side.context, request_of(*record, 0), out);
     side.taking = nullptr;
     if (status != 0) {
@@ -398,7 +398,7 @@ void World<L>::close_context(size_t who) {
   node.closed_context = true;
   std::erase_if(waiting_, [&](Sent* op) {
     if (op->from != int(who)) return false;
-    op->completed = op->given_back = true;
+    op->completed = op->returned = true;
     for (const Pieces* buffer : {&op->memory, &op->result, &op->compare_memory}) buffer->spoil();
     return true;
   });

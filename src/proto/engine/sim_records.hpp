@@ -72,7 +72,7 @@ struct Sent {
   Bytes bytes;    // of the message, or what is written
   Pieces memory;  // the program's until completion: source, or destination of a read
   bool completed = false, cancelled = false, failed_to_send = false;
-  bool given_back = false;  // its context was closed before it was done: nobody may touch its buffers
+  bool returned = false;  // its context was closed before it was done: nobody may touch its buffers
   // Messages.
   bool arrived = false, whole = false, discarded = false;
   size_t fragmented_left = 0;

@@ -335,7 +335,7 @@ class World final : public Watcher {
   void received_part(Node& node, Posted& record, const core::CompletionError& entry);
   Sent* part_of(Posted& record, const core::CompletionError& entry);
   void answered(Posted& record, const core::CompletionError& entry);
-  void check_given_back(const Posted& record, const core::CompletionError& entry);
+  void check_returned(const Posted& record, const core::CompletionError& entry);
   void run_to_the_end();
   bool at_rest();
   std::string what_waits();

@@ -72,7 +72,7 @@ int RmaResponder::open_access(const std::byte*& at, size_t& left, uint32_t targe
   int status = regions_ != nullptr ? 0 : FI_EKEYREJECTED;
   for (uint32_t i = 0; i < targets; ++i) {
     wire::RmaTarget target;
-    if (!wire::take(at, left, target)) {
+    if (!wire::consume(at, left, target)) {
       close_access(out);
       return -1;
     }
@@ -132,7 +132,7 @@ void RmaResponder::on_write(PeerState& peer, const wire::FrameHead& head, const 
   size_t left = head.length;
   wire::RmaPrefix rma;
   Access access;
-  if (!wire::take(payload, left, rma)) return engine_.malformed(peer);
+  if (!wire::consume(payload, left, rma)) return engine_.malformed(peer);
   const int status = open_access(payload, left, rma.targets, FI_REMOTE_WRITE, access);
   if (status < 0) return engine_.malformed(peer);
   if (status > 0) return engine_.acknowledge(peer, head.a, status);
@@ -149,14 +149,14 @@ void RmaResponder::on_write(PeerState& peer, const wire::FrameHead& head, const 
   }
   wire::RtsPrefix rts;
   std::array<wire::SourceSegment, iov_max> segments{};
-  if (!engine_.take_rts(payload, left, rts, segments.data()) || rts.total != access.bytes ||
+  if (!engine_.parse_rts(payload, left, rts, segments.data()) || rts.total != access.bytes ||
       rts.total != rma.total) {
     close_access(access);
     return engine_.malformed(peer);
   }
-  Op* op = engine_.take_service(peer);
+  Op* op = engine_.acquire_service(peer);
   if (op != nullptr && !save_access(*op, access)) {
-    engine_.give_service(*op);
+    engine_.release_service(*op);
     op = nullptr;
   }
   if (op == nullptr) {
@@ -196,7 +196,7 @@ void RmaResponder::finish(Op& op, int status) noexcept {
   op.pieces.clear();
   op.bounce.reset();
   List<Op, InFlightHook>::remove(op);
-  engine_.give_service(op);
+  engine_.release_service(op);
   if (inbound && status == 0) engine_.acknowledge(peer, remote, 0);
 }
 
@@ -204,13 +204,13 @@ void RmaResponder::on_read(PeerState& peer, const wire::FrameHead& head, const s
   size_t left = head.length;
   wire::RmaPrefix rma;
   Access access;
-  if (!wire::take(payload, left, rma)) return engine_.malformed(peer);
+  if (!wire::consume(payload, left, rma)) return engine_.malformed(peer);
   const int status = open_access(payload, left, rma.targets, FI_REMOTE_READ, access);
   if (status < 0) return engine_.malformed(peer);
   if (status > 0) return engine_.acknowledge(peer, head.a, status);
-  Op* op = access.bytes == rma.total ? engine_.take_service(peer) : nullptr;
+  Op* op = access.bytes == rma.total ? engine_.acquire_service(peer) : nullptr;
   if (op != nullptr && !save_access(*op, access)) {
-    engine_.give_service(*op);
+    engine_.release_service(*op);
     op = nullptr;
   }
   if (op == nullptr) {
@@ -250,7 +250,7 @@ void RmaResponder::on_atomic(PeerState& peer, const wire::FrameHead& head,
   size_t left = head.length;
   wire::AtomicPrefix atomic;
   Access access;
-  if (!wire::take(payload, left, atomic) || atomic.kind > static_cast<uint32_t>(core::AtomicKind::Compare))
+  if (!wire::consume(payload, left, atomic) || atomic.kind > static_cast<uint32_t>(core::AtomicKind::Compare))
     return engine_.malformed(peer);
   const auto kind = static_cast<core::AtomicKind>(atomic.kind);
   const bool reads_only = atomic.op == FI_ATOMIC_READ;

@@ -38,7 +38,7 @@ ssize_t EngineCore::post_op(TxContext& tx, PeerState& peer, uint8_t context, con
                             size_t length) noexcept {
   const bool collects = may_collect(tx, peer, request, length);
   if (peer.collected != 0 && !collects) end_collection(peer);
-  Op* taken = transmit_ops_.take();
+  Op* taken = transmit_ops_.acquire();
   if (taken == nullptr) {
     progress();  // a program that only retries must still move
     return -FI_EAGAIN;
@@ -86,7 +86,7 @@ ssize_t EngineCore::post_op(TxContext& tx, PeerState& peer, uint8_t context, con
   }
   const bool copies_payload = length > any_link_.limits(peer).eager_bytes_max || peer.gate != 0;
   if ((op.flags & FI_INJECT) != 0 && copies_payload && !own_bytes(op)) {
-    give_transmit(op);
+    release_transmit(op);
     return -FI_ENOMEM;
   }
   const bool fenced = (op.flags & FI_FENCE) != 0 && peer.unacknowledged > 0;
@@ -94,7 +94,7 @@ ssize_t EngineCore::post_op(TxContext& tx, PeerState& peer, uint8_t context, con
       step(peer, op) == Step::Sent)
     return 0;
   if ((op.flags & FI_INJECT) != 0 && !op.bounce && !own_bytes(op)) {
-    give_transmit(op);
+    release_transmit(op);
     return -FI_ENOMEM;
   }
   note_unwatched(op);
@@ -267,7 +267,7 @@ EngineCore::Step EngineCore::finish_sent(PeerState& peer, Op& op) noexcept {
   if (waits(op) && hold(peer, op)) {
     note_deferred(*op.tx, peer, !op.completes);
     op.bounce.reset();
-    give_transmit(op);
+    release_transmit(op);
     return Step::Sent;
   }
   if (traits_.has_send_completion) note_quiet(peer, op.tagged, any_link_.sent_sequence(peer));
@@ -354,13 +354,13 @@ EngineCore::Step EngineCore::step_control(PeerState& peer, Op& op) noexcept {
                              op.data};
   if (!any_link_.send(peer, head, std::span(op.bounce.get(), op.length), nullptr, 0)) return Step::Blocked;
   op.bounce.reset();
-  give_service(op);
+  release_service(op);
   return Step::Sent;
 }
 
 // What is done for a peer. Null: it asks for more than an endpoint can, or memory is out.
-Op* EngineCore::take_service(PeerState& peer) noexcept {
-  Op* op = peer.served < served_max ? service_ops_.take() : nullptr;
+Op* EngineCore::acquire_service(PeerState& peer) noexcept {
+  Op* op = peer.served < served_max ? service_ops_.acquire() : nullptr;
   if (op == nullptr) return nullptr;
   op->peer = &peer;
   ++peer.served;
@@ -368,11 +368,11 @@ Op* EngineCore::take_service(PeerState& peer) noexcept {
   return op;
 }
 
-void EngineCore::give_service(Op& op) noexcept {
+void EngineCore::release_service(Op& op) noexcept {
   WEFT_ASSERT(op.peer != nullptr && op.peer->served != 0);
   WEFT_ASSERT(op.region_count == 0 && op.meeting == 0);
   --op.peer->served;
-  service_ops_.give(op);
+  service_ops_.release(op);
 }
 
 // A frame of the protocol itself: goes at once or waits in the queue, never fails while there is memory.
@@ -382,11 +382,11 @@ void EngineCore::send_control(PeerState& peer, wire::FrameKind kind, uint8_t fla
   const wire::FrameHead head{kind, flags, 0, static_cast<uint32_t>(payload.size()), a, b};
   // Past operations that wait: behind one that is fenced it would wait for the peer, and the peer for it.
   if (peer.control.empty() && any_link_.send(peer, head, payload, nullptr, 0)) return;
-  Op* op = take_service(peer);
+  Op* op = acquire_service(peer);
   if (op != nullptr) {
     op->bounce.reset(payload.empty() ? nullptr : new (std::nothrow) std::byte[payload.size()]);
     if (!payload.empty() && !op->bounce) {
-      give_service(*op);
+      release_service(*op);
       op = nullptr;
     }
   }
@@ -545,7 +545,7 @@ void EngineCore::finish_transmit(Op& op, int status, core::ProviderError why) no
   }
   complete_transmit(*op.tx, op, status, why);
   op.bounce.reset();
-  give_transmit(op);
+  release_transmit(op);
 }
 
 }  // namespace weft::proto

@@ -156,13 +156,13 @@ bool Engine<L>::send_at_once(TxContext& tx, PeerState& peer, uint8_t context, co
   PendingSend* record = nullptr;
   if constexpr (has_send_completion<L>) {
     if (waits(tx, request)) {
-      record = pending_send_pool_.take();
+      record = pending_send_pool_.acquire();
       if (record == nullptr) return false;
     }
   }
   if (!any_link_.send_payload(peer, record != nullptr, true, request.flags, head, {}, request.iov,
                               request.iov_count)) {
-    if (record != nullptr) pending_send_pool_.give(*record);
+    if (record != nullptr) pending_send_pool_.release(*record);
     return false;
   }
   if (record != nullptr && !is_send_complete(any_link_, peer)) {
@@ -179,7 +179,7 @@ bool Engine<L>::send_at_once(TxContext& tx, PeerState& peer, uint8_t context, co
     note_deferred(tx, peer, !record->completes);
     return true;
   }
-  if (record != nullptr) pending_send_pool_.give(*record);
+  if (record != nullptr) pending_send_pool_.release(*record);
   note_quiet(peer, request.tagged);
   if (!request.silent && tx.completes(request.flags))
     tx.cq->push({request.context, request.tagged ? FI_SEND | FI_TAGGED : FI_SEND | FI_MSG, length, nullptr, 0,

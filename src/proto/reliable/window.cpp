@@ -14,14 +14,14 @@ ChunkPool::~ChunkPool() {
   for (std::byte* chunk : spare_) ::operator delete[](chunk);
 }
 
-std::byte* ChunkPool::take() noexcept {
+std::byte* ChunkPool::acquire() noexcept {
   if (spare_.empty()) return static_cast<std::byte*>(::operator new[](chunk_bytes, std::nothrow));
   std::byte* chunk = spare_.back();
   spare_.pop_back();
   return chunk;
 }
 
-void ChunkPool::give(std::byte* chunk) noexcept {
+void ChunkPool::release(std::byte* chunk) noexcept {
   if (spare_.size() < spare_max) spare_.push_back(chunk);  // reserved
   else ::operator delete[](chunk);
 }
@@ -31,7 +31,7 @@ bool Window::reserve(ChunkPool& pool, uint64_t offset, size_t bytes) noexcept {
   WEFT_ASSERT(bytes <= window_bytes_max);
   for (uint64_t i = offset / chunk_bytes; i <= (offset + bytes - 1) / chunk_bytes; ++i) {
     std::byte*& chunk = chunks_[i % window_chunks];
-    if (chunk == nullptr && (chunk = pool.take()) == nullptr) return false;
+    if (chunk == nullptr && (chunk = pool.acquire()) == nullptr) return false;
   }
   return true;
 }
@@ -52,14 +52,14 @@ void Window::release(ChunkPool& pool, uint64_t from, uint64_t to) noexcept {
   WEFT_ASSERT(from <= to && to - from <= window_bytes_max + chunk_bytes);
   for (uint64_t i = from / chunk_bytes; i < to / chunk_bytes; ++i) {
     std::byte*& chunk = chunks_[i % window_chunks];
-    if (chunk != nullptr) pool.give(chunk);
+    if (chunk != nullptr) pool.release(chunk);
     chunk = nullptr;
   }
 }
 
 void Window::clear(ChunkPool& pool) noexcept {
   for (std::byte*& chunk : chunks_) {
-    if (chunk != nullptr) pool.give(chunk);
+    if (chunk != nullptr) pool.release(chunk);
     chunk = nullptr;
   }
 }

@@ -24,8 +24,8 @@ class ChunkPool {
   ChunkPool(const ChunkPool&) = delete;
   ChunkPool& operator=(const ChunkPool&) = delete;
   ~ChunkPool();
-  std::byte* take() noexcept;  // null: no memory
-  void give(std::byte* chunk) noexcept;
+  std::byte* acquire() noexcept;  // null: no memory
+  void release(std::byte* chunk) noexcept;
 
  private:
   std::vector<std::byte*> spare_;

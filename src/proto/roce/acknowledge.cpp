@@ -48,7 +48,7 @@ void Requester::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noe
   if (packet.bth.tag != 0 && qp.requester.tag_key != 0) [[unlikely]] {
     on_answer_to_duplicate(qp, packet, now);
   } else {
-    take_answer(qp, packet, now);
+    handle_answer(qp, packet, now);
   }
 }
 
@@ -62,7 +62,7 @@ void Requester::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noe
   const bool is_ack = packet.operation() == Operation::Acknowledge;
   if (duplicate > Duplicate::Earlier || (is_ack && packet.aeth.kind() == AckKind::Nak) ||
       psn_diff(psn, r.next) >= 0 || psn_diff(r.oldest, psn) > span)
-    return take_answer(qp, packet, now);
+    return handle_answer(qp, packet, now);
   r.marks_duplicates = true;
   if (r.probes == 0 || duplicate == Duplicate::Earlier || psn_diff(psn, r.oldest) < 0)
     r.round_trip.on_needless();
@@ -70,11 +70,11 @@ void Requester::on_answer(QueuePair& qp, const Packet& packet, uint64_t now) noe
   const bool is_of_last = !is_ack || psn_diff(r.probed, psn) <= 1;
   if (duplicate == Duplicate::Answered || (duplicate == Duplicate::Waiting && is_of_last))
     r.duplicate = duplicate;
-  take_answer(qp, packet, now);
+  handle_answer(qp, packet, now);
   r.duplicate = Duplicate::None;
 }
 
-void Requester::take_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+void Requester::handle_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   switch (packet.operation()) {
     case Operation::Acknowledge:
       on_ack(qp, packet, now);

@@ -231,7 +231,7 @@ Result<void> Adapter::modify(QueuePair& qp, const Attributes& attributes, uint32
     WEFT_ASSERT(qp.sends.empty());
     Responder::begin(qp);
   }
-  if (to != QpState::Init) take_window(qp);  // the path MTU is known
+  if (to != QpState::Init) adopt_window(qp);  // the path MTU is known
   if ((mask & attr_max_dest_reads) != 0) Responder::resize(qp, qp.attributes.max_dest_reads);
   if (from == QpState::ReadyToReceive && to == QpState::ReadyToSend) Requester::begin(qp);
   if ((mask & attr_path) != 0) set_selective(qp);
@@ -376,11 +376,11 @@ Sent Adapter::serve(QueuePair& qp, uint64_t now) noexcept {
     services_.scheduler.set_timer(qp);  // what made it ready left that to its turn
     return sent;
   }
-  return take_turn(qp, now);
+  return run_turn(qp, now);
 }
 
 // Sends what the scheduler names, until nothing is left to send, the turn is over, or the output has no room.
-[[gnu::noinline]] Sent Adapter::take_turn(QueuePair& qp, uint64_t now) noexcept {
+[[gnu::noinline]] Sent Adapter::run_turn(QueuePair& qp, uint64_t now) noexcept {
   Turn turn;
   Sent sent = Sent::Idle;
   do {
@@ -427,7 +427,7 @@ void Adapter::serve_ready(uint64_t now) noexcept {
   const uint64_t before = services_.counters.sent;
   for (int turns = packets_per_flush; turns > 0 && services_.scheduler.has_ready(); --turns) {
     if (services_.counters.sent - before >= packets_per_flush) return;
-    QueuePair& qp = services_.scheduler.take();
+    QueuePair& qp = services_.scheduler.pop();
     WEFT_ASSERT(qps_.find(qp.number) == &qp);
     switch (serve(qp, now)) {
       case Sent::Idle:

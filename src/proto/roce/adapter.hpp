@@ -154,7 +154,7 @@ class Adapter final : private ErrorTransition {
     return is_same(arrival.source, peer) || (is_same(arrival.alias, peer) && !is_same(peer, Gid{}));
   }
   Sent serve(QueuePair& qp, uint64_t now) noexcept;
-  Sent take_turn(QueuePair& qp, uint64_t now) noexcept;
+  Sent run_turn(QueuePair& qp, uint64_t now) noexcept;
   void fail_overrun(QueuePair& qp, uint64_t now) noexcept;
   void on_other(QueuePair& qp, bool is_from_peer, const Packet& packet, uint64_t now) noexcept;
   void apply(QueuePair& qp, const Attributes& a, uint32_t mask) noexcept;

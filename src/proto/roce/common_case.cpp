@@ -167,9 +167,9 @@ constexpr uint8_t acknowledge = opcode(Transport::ReliableConnection, Operation:
 // --- the responder ---
 
 // A whole message into the oldest receive request of the queue pair's own queue.
-[[gnu::always_inline]] inline bool Responder::take_send(QueuePair& qp, bool is_solicited,
-                                                        const std::byte* from, size_t bytes,
-                                                        uint64_t now) noexcept {
+[[gnu::always_inline]] inline bool Responder::handle_send(QueuePair& qp, bool is_solicited,
+                                                          const std::byte* from, size_t bytes,
+                                                          uint64_t now) noexcept {
   ResponderState& r = qp.responder;
   if (qp.srq != nullptr || r.has_receive) return false;
   const Receive* const receive = qp.receives.front();
@@ -196,8 +196,8 @@ constexpr uint8_t acknowledge = opcode(Transport::ReliableConnection, Operation:
   return true;
 }
 
-[[gnu::always_inline]] inline bool Responder::take_write(QueuePair& qp, const wire::roce::Reth& reth,
-                                                         const std::byte* from, size_t bytes) noexcept {
+[[gnu::always_inline]] inline bool Responder::handle_write(QueuePair& qp, const wire::roce::Reth& reth,
+                                                           const std::byte* from, size_t bytes) noexcept {
   std::byte* at = nullptr;
   if (bytes == 0 || reth.length != bytes || (qp.attributes.access & remote_write) == 0 ||
       !services_.memory.remote(reth.key, qp.pd, qp.number, reth.address, bytes, remote_write, at))
@@ -215,8 +215,8 @@ constexpr uint8_t acknowledge = opcode(Transport::ReliableConnection, Operation:
       (qp.reorder != nullptr && qp.reorder->is_open) || bytes > qp.attributes.mtu_bytes())
     return false;
   if (is_write) {
-    if (!take_write(qp, wire::roce::Reth::read(head), from, bytes)) return false;
-  } else if (!take_send(qp, bth.solicited, from, bytes, now)) {
+    if (!handle_write(qp, wire::roce::Reth::read(head), from, bytes)) return false;
+  } else if (!handle_send(qp, bth.solicited, from, bytes, now)) {
     return false;
   }
   r.msn = psn_add(r.msn, 1);

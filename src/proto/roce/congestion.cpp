@@ -55,7 +55,7 @@ void Requester::on_cnp(QueuePair& qp, bool is_peer, const Packet& packet, uint64
   const bool may_cut = !qp.is_reliable() || r.oldest == r.next || psn_diff(r.oldest, qp.cut_psn) >= 0 ||
                        psn_diff(r.next, qp.cut_psn) < 0;
   if (controller_of(qp).on_cnp({.now = now, .sent = qp.sent, .may_cut = may_cut})) qp.cut_psn = r.next;
-  take_window(qp);
+  adopt_window(qp);
 }
 
 void begin_congestion(QueuePair& qp, congestion::Make algorithm) noexcept {
@@ -70,7 +70,7 @@ congestion::Controller& controller_of(QueuePair& qp) noexcept {
   return *qp.congestion;
 }
 
-void take_window(QueuePair& qp) noexcept {
+void adopt_window(QueuePair& qp) noexcept {
   if (qp.type == QpType::Ud) return;
   const congestion::Controller& by = controller_of(qp);
   if (by.is_paced()) {
@@ -105,7 +105,7 @@ void on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noexcept {
   what.limited = static_cast<int32_t>(in_flight - r.apart) >= static_cast<int32_t>(window_of(qp)) ||
                  (r.open_reads >= 2 && r.responses >= window_of(qp));
   controller_of(qp).on_ack(what);
-  take_window(qp);
+  adopt_window(qp);
 }
 
 void on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) noexcept {
@@ -118,7 +118,7 @@ void on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) noexcept {
   if (sign == congestion::LossSign::Timeout)
     loss.timeouts = 1U + qp.attributes.retry_count - std::min(r.retries, qp.attributes.retry_count);
   controller_of(qp).on_loss(loss);
-  take_window(qp);
+  adopt_window(qp);
 }
 
 void end_pace(QueuePair& qp) noexcept {

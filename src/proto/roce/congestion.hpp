@@ -15,7 +15,7 @@ void begin_congestion(QueuePair& qp, congestion::Make algorithm) noexcept;
 // As its attributes are now.
 congestion::Controller& controller_of(QueuePair& qp) noexcept;
 // What the algorithm permits: a rate, and in packets a window, where what arrives is acknowledged.
-void take_window(QueuePair& qp) noexcept;
+void adopt_window(QueuePair& qp) noexcept;
 // So many packets from `oldest` on, where the algorithm wants to hear of them.
 void on_acknowledged(QueuePair& qp, uint32_t packets, uint64_t now) noexcept;
 void on_lost(QueuePair& qp, congestion::LossSign sign, uint64_t now) noexcept;

@@ -66,7 +66,7 @@ void Responder::on_datagram(QueuePair& qp, const Arrival& arrival, const Packet&
     return services_.faults.report_dropped(&qp, arrival, packet, WEFT_FAULT_RECEIVE_SHORT,
                                            packet.payload.size() + grh_bytes, receive->room);
   }
-  const bool is_taken = take_receive(qp, qp.srq);
+  const bool is_taken = pop_receive(qp, qp.srq);
   WEFT_ASSERT(is_taken);  // by front()
   std::array<std::byte, grh_bytes> grh{};
   std::copy_n(arrival.grh.begin(), std::min(arrival.grh.size(), grh.size()), grh.begin());

@@ -75,7 +75,7 @@ struct Resource {
 inline constexpr uint32_t window_least = 16;     // of UC, in packets; also until the first update
 inline constexpr uint32_t unasked_packets = 16;  // requests without AckReq, where nothing slows them down
 
-// The requester's part of a queue pair. Requester changes it, and take_window() what the algorithm allows. Times are those of the adapter's clock in ns; UINT64_MAX is no time.
+// The requester's part of a queue pair. Requester changes it, and adopt_window() what the algorithm allows. Times are those of the adapter's clock in ns; UINT64_MAX is no time.
 // PSNs have 24 bits.
 // 32 members: a plain record without a class of its own for tail loss, because each packet that is sent or acknowledged writes both
 // halves.

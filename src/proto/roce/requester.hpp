@@ -93,7 +93,7 @@ class Requester {
 
   // acknowledge.cpp
   void on_answer_to_duplicate(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
-  void take_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void handle_answer(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_read_response(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_atomic_ack(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;

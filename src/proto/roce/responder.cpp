@@ -266,7 +266,7 @@ void Responder::on_send(QueuePair& qp, const Packet& packet, uint64_t now) noexc
   ResponderState& r = qp.responder;
   const wire::roce::OpcodeTraits& traits = packet.traits();
   if (traits.begins) {
-    if (!r.has_receive && !take_receive(qp, shared_queue(qp, packet))) {
+    if (!r.has_receive && !pop_receive(qp, shared_queue(qp, packet))) {
       services_.faults.report_refusal(qp, packet, WEFT_FAULT_NO_RECEIVE);
       return refuse_rnr(qp);
     }
@@ -332,7 +332,7 @@ void Responder::on_write(QueuePair& qp, const Packet& packet, uint64_t now) noex
   std::byte* at = nullptr;
   // The receive request is taken first: without one there is an RNR NAK whatever else is wrong, and what is wrong then is
   // told by its completion (class C of table 63, C9-222.1.1).
-  if (has_data && !r.has_receive && !take_receive(qp, shared_queue(qp, packet))) return refuse_rnr(qp);
+  if (has_data && !r.has_receive && !pop_receive(qp, shared_queue(qp, packet))) return refuse_rnr(qp);
   if (traits.begins) {
     const wire::roce::Reth& reth = packet.reth;
     address = reth.address;
@@ -499,7 +499,7 @@ uint32_t Responder::remote_pd(QueuePair& qp, const Packet& packet) const noexcep
   return srq != nullptr ? srq->pd : qp.pd;
 }
 
-bool Responder::take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
+bool Responder::pop_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept {
   ResponderState& r = qp.responder;
   WEFT_ASSERT(!r.has_receive);
   ReceiveQueue& queue = srq != nullptr ? srq->queue : qp.receives;
@@ -546,7 +546,7 @@ void Responder::flush_receives(QueuePair& qp, uint64_t now) noexcept {
     c.opcode = CompletionOpcode::Receive;
     c.cause = qp.cause;
     finish_receive(qp, c, false, now);
-  } while (qp.srq == nullptr && !qp.is_xrc() && take_receive(qp, nullptr));
+  } while (qp.srq == nullptr && !qp.is_xrc() && pop_receive(qp, nullptr));
   WEFT_ASSERT(!r.has_receive);
 }
 

@@ -91,7 +91,7 @@ class Responder {
   uint32_t remote_pd(QueuePair& qp, const Packet& packet) const noexcept;
   static Resource* new_resource(QueuePair& qp) noexcept;
   static bool payload_fits(const QueuePair& qp, const Packet& packet) noexcept;
-  bool take_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept;
+  bool pop_receive(QueuePair& qp, SharedReceiveQueue* srq) noexcept;
   SharedReceiveQueue* shared_queue(const QueuePair& qp, const Packet& packet) const noexcept;
   void finish_receive(QueuePair& qp, Completion completion, bool is_solicited, uint64_t now) noexcept;
   void fail_receive(QueuePair& qp, Status status, uint64_t now) noexcept;
@@ -119,9 +119,10 @@ class Responder {
   void owe_window(QueuePair& qp, uint32_t psn) noexcept;
 
   // common_case.cpp
-  bool take_send(QueuePair& qp, bool is_solicited, const std::byte* from, size_t bytes,
-                 uint64_t now) noexcept;
-  bool take_write(QueuePair& qp, const wire::roce::Reth& reth, const std::byte* from, size_t bytes) noexcept;
+  bool handle_send(QueuePair& qp, bool is_solicited, const std::byte* from, size_t bytes,
+                   uint64_t now) noexcept;
+  bool handle_write(QueuePair& qp, const wire::roce::Reth& reth, const std::byte* from,
+                    size_t bytes) noexcept;
 
   Services& services_;
   const NumberTable<SharedReceiveQueue>& srqs_;  // the adapter's

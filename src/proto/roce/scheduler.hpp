@@ -69,7 +69,7 @@ class Scheduler {
     if (!is_ready(qp)) ready_.push_back(qp);
   }
   // Takes the next one out. There is one.
-  QueuePair& take() noexcept { return *ready_.pop_front(); }
+  QueuePair& pop() noexcept { return *ready_.pop_front(); }
   // It goes first again: the output had no room.
   void put_back(QueuePair& qp) noexcept {
     if (!is_ready(qp)) ready_.push_front(qp);

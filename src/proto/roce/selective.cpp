@@ -20,7 +20,7 @@ using wire::roce::syndrome;
 
 // --- what is there ---
 
-uint16_t ReorderPool::take(const wire::roce::Packet& packet) noexcept {
+uint16_t ReorderPool::store(const wire::roce::Packet& packet) noexcept {
   if (free_.empty()) return none;
   const uint16_t slot = free_.back();
   free_.pop_back();
@@ -108,7 +108,7 @@ void Responder::keep(QueuePair& qp, const Packet& packet) noexcept {
     k.newest = psn;
   }
   if (!k.has.has(psn)) {
-    const uint16_t slot = reorder_pool_.take(packet);
+    const uint16_t slot = reorder_pool_.store(packet);
     if (slot != ReorderPool::none) {
       k.has.add(psn);
       k.slots[reorder_slot(psn)] = slot;
@@ -123,7 +123,7 @@ void Responder::drop_buffered(QueuePair& qp) noexcept {
   if (qp.reorder == nullptr || !qp.reorder->is_open) return;
   ReorderBuffer& k = *qp.reorder;
   for (uint32_t at = 0; at < reorder_span; ++at)
-    if (k.has.has(at)) reorder_pool_.give_back(k.slots[at]);
+    if (k.has.has(at)) reorder_pool_.release(k.slots[at]);
   k.has.clear();
   k.is_open = false;
   WEFT_ASSERT(k.has.empty());
@@ -175,7 +175,7 @@ void Responder::release_buffered(QueuePair& qp, uint32_t psn) noexcept {
   ReorderBuffer& k = *qp.reorder;
   if (!k.has.has(psn)) return;
   k.has.remove(psn);
-  reorder_pool_.give_back(k.slots[reorder_slot(psn)]);
+  reorder_pool_.release(k.slots[reorder_slot(psn)]);
 }
 
 bool Responder::send_map(QueuePair& qp) noexcept {

@@ -52,7 +52,7 @@ class ReorderPool {
  public:
   static constexpr uint16_t none = UINT16_MAX;
 
-  // Before the first take(). Once is enough. False: no memory.
+  // Before the first store(). Once is enough. False: no memory.
   bool make() noexcept try {
     if (bytes_ != nullptr) return true;
     auto bytes = std::make_unique_for_overwrite<std::byte[]>(reorder_packets_max * mtu_bytes_max);
@@ -66,8 +66,8 @@ class ReorderPool {
   }
   size_t used() const noexcept { return packets_.size() - free_.size(); }
   // A copy, or none. The payload has mtu_bytes_max at most.
-  uint16_t take(const wire::roce::Packet& packet) noexcept;
-  void give_back(uint16_t slot) noexcept {
+  uint16_t store(const wire::roce::Packet& packet) noexcept;
+  void release(uint16_t slot) noexcept {
     WEFT_ASSERT(slot < packets_.size() && used() != 0);
     free_.push_back(slot);
   }

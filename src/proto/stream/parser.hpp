@@ -3,10 +3,10 @@
 //
 // A frame that is all there is handed over whole (on_frame). A large one that is still arriving is shown to the handler as soon as its head is
 // there (Landing in proto/engine/link.hpp): the handler says where the rest belongs, and whoever reads the bytes may put them there by itself
-// (landing(), landed()) or give them to take() like all others. Nobody keeps a place between two calls: it is asked for again.
+// (landing(), landed()) or give them to feed() like all others. Nobody keeps a place between two calls: it is asked for again.
 //
 // Bytes are hostile: lengths are bounded, shapes checked. Memory: at most one frame that cannot be shown in parts, or one that was refused
-// and what came with it: frame_bytes_max + head_bytes_max + the bytes of one take().
+// and what came with it: frame_bytes_max + head_bytes_max + the bytes of one feed().
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class Parser {
 
   // Takes the next bytes of the stream, all of them. False: error().
   template <class Handler, class Peer>
-  bool take(Handler& handler, Peer& peer, std::span<const std::byte> bytes) noexcept {
+  bool feed(Handler& handler, Peer& peer, std::span<const std::byte> bytes) noexcept {
     while (!bytes.empty() && error_ == 0) {
       if (landing_) {
         bytes = bytes.subspan(place(handler, peer, bytes));

@@ -160,7 +160,7 @@ void any_split(uint64_t seed, bool refusing, bool directly) {
     } else {
       const std::vector<std::byte> part(bytes.begin() + static_cast<std::ptrdiff_t>(at),
                                         bytes.begin() + static_cast<std::ptrdiff_t>(at + count));
-      ASSERT_TRUE(parser.take(handler, peer, part));
+      ASSERT_TRUE(parser.feed(handler, peer, part));
     }
     at += count;
   }
@@ -195,10 +195,10 @@ TEST(StreamParser, LargeFramesLandBeforeTheyAreComplete) {
   PartTaker handler;
   Parser parser(frame_max);
   NoPeer peer;
-  ASSERT_TRUE(parser.take(handler, peer, std::span(bytes).first(100)));
+  ASSERT_TRUE(parser.feed(handler, peer, std::span(bytes).first(100)));
   EXPECT_EQ(handler.parted, 1);
   EXPECT_EQ(parser.landing(), bytes.size() - 100);
-  ASSERT_TRUE(parser.take(handler, peer, std::span(bytes).subspan(100)));
+  ASSERT_TRUE(parser.feed(handler, peer, std::span(bytes).subspan(100)));
   ASSERT_EQ(handler.seen.size(), 1u);
   EXPECT_EQ(handler.seen[0], frame);
 }
@@ -212,11 +212,11 @@ TEST(StreamParser, LongFramesAndNonsenseAreRefused) {
   frame.head.length = frame_max + 1;
   const auto bytes = bytes_of({frame});
   Parser parser(frame_max);
-  EXPECT_FALSE(parser.take(handler, peer, std::span(bytes).first(24)));
+  EXPECT_FALSE(parser.feed(handler, peer, std::span(bytes).first(24)));
   EXPECT_EQ(parser.error(), EMSGSIZE);
   Parser other(frame_max);
   const std::byte nonsense[] = {std::byte{1}, std::byte{0xff}, std::byte{0}, std::byte{0}};
-  EXPECT_FALSE(other.take(handler, peer, std::span(nonsense).first(4)));
+  EXPECT_FALSE(other.feed(handler, peer, std::span(nonsense).first(4)));
   EXPECT_EQ(other.error(), EBADMSG);
   EXPECT_TRUE(handler.seen.empty());
 }

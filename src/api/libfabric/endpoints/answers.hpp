@@ -13,14 +13,14 @@
 namespace weft::fi {
 
 // fi_cm(3), fi_getname and fi_getpeer: as much of an address as there is room for, and its whole length.
-inline int give_address(std::span<const std::byte> address, void* to, size_t* length) noexcept {
+inline int copy_address(std::span<const std::byte> address, void* to, size_t* length) noexcept {
   const size_t room = std::exchange(*length, address.size());
   if (to != nullptr) std::memcpy(to, address.data(), std::min(room, address.size()));
   return room < address.size() ? -FI_ETOOSMALL : 0;
 }
 
 // fi_endpoint(3), fi_getopt: a number, or nothing but its size.
-inline int give_option(size_t answer, void* to, size_t* length) noexcept {
+inline int copy_option(size_t answer, void* to, size_t* length) noexcept {
   const size_t room = std::exchange(*length, sizeof(answer));
   if (room < sizeof(answer)) return -FI_ETOOSMALL;
   std::memcpy(to, &answer, sizeof(answer));

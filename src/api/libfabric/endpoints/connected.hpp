@@ -138,7 +138,7 @@ struct CmOps<E> {
     std::scoped_lock guard(p.domain->lock);
     const auto peer = engine_of<E>(p).connection().peer_address();
     if (peer.empty()) return -FI_ENOTCONN;
-    return give_address(peer, address, length);
+    return copy_address(peer, address, length);
   }
 
   static int connect(fid_ep* ep, const void* address, const void* param, size_t length) {

@@ -436,7 +436,7 @@ int getopt(::fid* fid, int level, int name, void* value, size_t* length) {
     default:
       return -FI_ENOPROTOOPT;
   }
-  return give_option(answer, value, length);
+  return copy_option(answer, value, length);
 }
 int setopt(::fid* fid, int level, int name, const void* value, size_t length) {
   Port& p = port_of(fid);
@@ -463,7 +463,7 @@ ssize_t tx_size_left(fid_ep* ep) {
 int getname(::fid* fid, void* address, size_t* length) {
   Port& p = port_of(fid);
   if (length == nullptr || p.core == nullptr) return -FI_EINVAL;
-  return give_address(p.core->address(), address, length);
+  return copy_address(p.core->address(), address, length);
 }
 
 int setname(::fid* fid, void* address, size_t length) {

@@ -96,7 +96,7 @@ struct InPlaceOps {
     request.source = asked.source;
     request.tag = asked.tag;
     request.ignore = asked.ignore;
-    proto::TakenMessage taken;
+    proto::LoanedMessage taken;
     std::scoped_lock guard(*p.lock);
     const int status = engine_of<E>(p).take(rx_of<E>(p), request, taken);
     if (status != 0 && status != -FI_EMSGSIZE) return status;

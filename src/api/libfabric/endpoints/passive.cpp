@@ -83,7 +83,7 @@ int pep_getname(::fid* fid, void* address, size_t* length) {
   if (length == nullptr) return -FI_EINVAL;
   std::scoped_lock guard(passive.mutex);
   if (passive.surrendered) return -FI_EOPBADSTATE;
-  return give_address(passive.side->address(), address, length);
+  return copy_address(passive.side->address(), address, length);
 }
 
 uint32_t format_of(const Passive& passive) noexcept {
@@ -114,7 +114,7 @@ int pep_setname(::fid* fid, void* address, size_t length) {
 int pep_getopt(::fid* fid, int level, int name, void* value, size_t* length) {
   if (level != FI_OPT_ENDPOINT || name != FI_OPT_CM_DATA_SIZE) return -FI_ENOPROTOOPT;
   if (value == nullptr || length == nullptr) return -FI_EINVAL;
-  return give_option(self(fid).data_bytes_max, value, length);
+  return copy_option(self(fid).data_bytes_max, value, length);
 }
 
 int pep_close(::fid* fid) {

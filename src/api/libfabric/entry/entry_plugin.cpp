@@ -29,5 +29,5 @@ extern "C" __attribute__((visibility("default"), used)) fi_provider* fi_prov_ini
   const weft::fi::Provider* const& ours = weft::fi::providers().front();
   weft::fi::log_name_prefix(weft::fi::kPluginPrefix);
   name = std::string(weft::fi::kPluginPrefix) + ours->name;
-  return weft::fi::give_as_plugin(ours, name.c_str());
+  return weft::fi::export_as_plugin(ours, name.c_str());
 }

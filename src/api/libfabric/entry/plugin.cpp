@@ -26,7 +26,7 @@ void plugin_cleanup() {}
 
 }  // namespace
 
-fi_provider* give_as_plugin(const Provider* const& provider, const char* name) noexcept {
+fi_provider* export_as_plugin(const Provider* const& provider, const char* name) noexcept {
   // Writable: the libfabric that loads it keeps its own state in `context`.
   static fi_provider made;
   given = &provider;

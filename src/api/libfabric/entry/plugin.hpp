@@ -10,6 +10,6 @@
 namespace weft::fi {
 
 // For fi_prov_ini(), once in a plugin. Both are kept. `name` is the one that programs see.
-fi_provider* give_as_plugin(const Provider* const& provider, const char* name) noexcept;
+fi_provider* export_as_plugin(const Provider* const& provider, const char* name) noexcept;
 
 }  // namespace weft::fi

@@ -119,24 +119,24 @@ void Events::end_destroy(const Leaving& leaving, bool gone) noexcept {
   std::unique_lock guard(lock_);
   if (gone) return forget(*leaving.object);
   Channel* const channel = leaving.object->channel;
-  const auto notice = give_back(*leaving.object);
+  const auto notice = release_held(*leaving.object);
   guard.unlock();
-  give(notice, channel);
+  signal(notice, channel);
 }
 
 std::shared_ptr<const Notice> Events::pending_notice(Channel& channel) noexcept {
-  if (channel.is_given || channel.ready.empty()) return nullptr;
-  channel.is_given = true;
+  if (channel.is_signalled || channel.ready.empty()) return nullptr;
+  channel.is_signalled = true;
   return channel.notice;
 }
 
-void Events::give(const std::shared_ptr<const Notice>& notice, Channel* channel) noexcept {
+void Events::signal(const std::shared_ptr<const Notice>& notice, Channel* channel) noexcept {
   if (notice == nullptr) return;
-  notice->give();
+  notice->signal();
   const std::lock_guard guard(lock_);
   const auto place = channels_.find(channel);
   if (place == channels_.end() || channel->notice != notice) return;
-  if (channel->ready.empty() && channel->is_given && notice->take()) channel->is_given = false;
+  if (channel->ready.empty() && channel->is_signalled && notice->consume()) channel->is_signalled = false;
 }
 
 void Events::hold_back(Object& object) noexcept {
@@ -145,17 +145,18 @@ void Events::hold_back(Object& object) noexcept {
     object.unlink();
     // Not there: a thread has read it and waits for the lock, or is about to give it. That reader finds nothing.
     Channel& channel = *object.channel;
-    if (channel.ready.empty() && channel.is_given && channel.notice->take()) channel.is_given = false;
+    if (channel.ready.empty() && channel.is_signalled && channel.notice->consume())
+      channel.is_signalled = false;
   }
   unread_.for_each([&](Unread& event) {
     if (event.of != &object) return;
     event.unlink();
     held_.push_back(event);
-    async_.take(1);
+    async_.acquire(1);
   });
 }
 
-std::shared_ptr<const Notice> Events::give_back(Object& object) noexcept {
+std::shared_ptr<const Notice> Events::release_held(Object& object) noexcept {
   object.closing = false;
   held_.for_each([&](Unread& event) {
     if (event.of != &object) return;
@@ -192,7 +193,7 @@ void Events::completion(ibv_cq* cq) noexcept {
   if (taker == channel) return;
   const auto notice = pending_notice(*channel);
   guard.unlock();
-  give(notice, channel);
+  signal(notice, channel);
 }
 
 void Events::async(const ibv_async_event& event) noexcept {
@@ -221,7 +222,7 @@ void Events::queue(const ibv_async_event& event, Object* of, uint32_t& unread) n
   async_.post();
 }
 
-bool Events::take_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept {
+bool Events::pop_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept {
   std::unique_lock guard(lock_);
   Object* object = channel.ready.pop_front();
   if (object == nullptr) return false;
@@ -230,10 +231,11 @@ bool Events::take_completion(Channel& channel, ibv_cq** cq, void** cq_context) n
   *cq = static_cast<ibv_cq*>(const_cast<void*>(object->address));
   *cq_context = (*cq)->cq_context;
   // A notice that is not there yet is one too many; its reader finds nothing.
-  if (channel.ready.empty() && channel.is_given && channel.notice->take()) channel.is_given = false;
+  if (channel.ready.empty() && channel.is_signalled && channel.notice->consume())
+    channel.is_signalled = false;
   const auto notice = pending_notice(channel);
   guard.unlock();
-  give(notice, &channel);
+  signal(notice, &channel);
   return true;
 }
 
@@ -291,7 +293,7 @@ bool Events::sleep(Channel& channel, const weft_verbs_ops* ops) noexcept {
     }
     if (code == 0) {
       const std::lock_guard guard(lock_);
-      if (channel.ready.empty() && channel.notice->take()) channel.is_given = false;
+      if (channel.ready.empty() && channel.notice->consume()) channel.is_signalled = false;
       return true;
     }
     if (code == EINTR) {
@@ -305,7 +307,7 @@ bool Events::sleep(Channel& channel, const weft_verbs_ops* ops) noexcept {
   }
   if (!channel.notice->wait()) return false;
   const std::lock_guard guard(lock_);
-  channel.is_given = false;
+  channel.is_signalled = false;
   return true;
 }
 
@@ -313,9 +315,9 @@ int Events::next_completion(Channel& channel, ibv_cq** cq, void** cq_context,
                             const weft_verbs_ops* ops) noexcept {
   taker = nullptr;  // a signal handler has left the last call by siglongjmp(3), perhaps
   // What cannot be taken without sleeping is read first.
-  if (!channel.notice->can_take() && !sleep(channel, nullptr)) return -1;
-  while (!take_completion(channel, cq, cq_context))
-    if (!sleep(channel, channel.notice->can_take() ? ops : nullptr)) return -1;
+  if (!channel.notice->can_consume() && !sleep(channel, nullptr)) return -1;
+  while (!pop_completion(channel, cq, cq_context))
+    if (!sleep(channel, channel.notice->can_consume() ? ops : nullptr)) return -1;
   return 0;
 }
 

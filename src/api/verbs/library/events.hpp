@@ -48,8 +48,8 @@ struct Channel {
   ibv_comp_channel shown{};  // first
   // Readable while `ready` has something. Written after the lock was released, because the thread that wakes takes the lock.
   std::shared_ptr<const Notice> notice;
-  bool is_given = false;  // and not yet accounted for by its reader
-  List<Object> ready;     // the CQs with unread events, in the order of their first one
+  bool is_signalled = false;  // and not yet accounted for by its reader
+  List<Object> ready;         // the CQs with unread events, in the order of their first one
   explicit Channel(std::shared_ptr<const Notice> made) noexcept : notice(std::move(made)) {}
   static Channel& of(ibv_comp_channel* channel) noexcept { return *reinterpret_cast<Channel*>(channel); }
 };
@@ -92,13 +92,13 @@ class Events {
   Object* find(const void* object) noexcept;  // with the lock
   // With the lock; the notice that the caller gives when it has released it, or null.
   static std::shared_ptr<const Notice> pending_notice(Channel& channel) noexcept;
-  bool take_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept;
+  bool pop_completion(Channel& channel, ibv_cq** cq, void** cq_context) noexcept;
   // False and errno. True: there may be an event.
   bool sleep(Channel& channel, const weft_verbs_ops* ops) noexcept;
   // Without the lock, and without a channel that may be gone: gives it, and takes it back where its event was taken meanwhile.
-  void give(const std::shared_ptr<const Notice>& notice, Channel* channel) noexcept;
+  void signal(const std::shared_ptr<const Notice>& notice, Channel* channel) noexcept;
   void hold_back(Object& object) noexcept;
-  std::shared_ptr<const Notice> give_back(Object& object) noexcept;
+  std::shared_ptr<const Notice> release_held(Object& object) noexcept;
   void forget(Object& object) noexcept;
   void queue(const ibv_async_event& event, Object* of, uint32_t& unread) noexcept;
 

@@ -14,11 +14,11 @@ Result<Notice> Notice::create() {
   os::Fd fd(::eventfd(0, EFD_CLOEXEC));
   if (!fd) return Error{errno, "no event descriptor for the completion channel"};
   Notice made(static_cast<os::Fd&&>(fd));
-  made.can_take_ = !made.take() && errno == EAGAIN;
+  made.can_consume_ = !made.consume() && errno == EAGAIN;
   return made;
 }
 
-void Notice::give() const noexcept {
+void Notice::signal() const noexcept {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
 }
@@ -30,7 +30,7 @@ bool Notice::wait() const noexcept {
   return ::read(fd_.get(), &count, sizeof count) == sizeof count;
 }
 
-bool Notice::take() const noexcept {
+bool Notice::consume() const noexcept {
   uint64_t count = 0;
   const iovec into{&count, sizeof count};
   return ::preadv2(fd_.get(), &into, 1, -1, RWF_NOWAIT) == sizeof count;

@@ -14,17 +14,17 @@ class Notice {
   int fd() const noexcept { return fd_.get(); }
   bool blocks() const noexcept;  // the program has not set O_NONBLOCK
   // Any thread; never blocks.
-  void give() const noexcept;
+  void signal() const noexcept;
   // Takes it; sleeps for it unless the program has set O_NONBLOCK. False and errno: EAGAIN, EINTR.
   bool wait() const noexcept;
   // Takes it without sleeping, whatever the program has set. False: none is there, or this system cannot (Linux before 5.8).
-  bool take() const noexcept;
-  bool can_take() const noexcept { return can_take_; }
+  bool consume() const noexcept;
+  bool can_consume() const noexcept { return can_consume_; }
 
  private:
   explicit Notice(os::Fd fd) noexcept : fd_(static_cast<os::Fd&&>(fd)) {}
   os::Fd fd_;
-  bool can_take_ = false;
+  bool can_consume_ = false;
 };
 
 }  // namespace weft::verbs

@@ -24,7 +24,7 @@ bool Semaphore::wait() noexcept {
   return ::read(fd_.get(), &one, sizeof one) == sizeof one;
 }
 
-void Semaphore::take(uint64_t times) noexcept {
+void Semaphore::acquire(uint64_t times) noexcept {
   for (; times > 0; --times) {
     uint64_t one = 0;
     const iovec into{&one, sizeof one};

@@ -19,7 +19,7 @@ class Semaphore {
   // Takes one; sleeps for it unless the program has set O_NONBLOCK. False and errno: EAGAIN, EINTR.
   bool wait() noexcept;
   // Takes up to `times` without sleeping, whatever the program has set.
-  void take(uint64_t times) noexcept;
+  void acquire(uint64_t times) noexcept;
 
  private:
   explicit Semaphore(os::Fd fd) noexcept : fd_(static_cast<os::Fd&&>(fd)) {}
