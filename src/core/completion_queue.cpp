@@ -81,7 +81,7 @@ int CompletionQueue::release_held() noexcept {
 }
 
 // 0: the ring has something now, perhaps since the lock was let go.
-int CompletionQueue::look_again() noexcept {
+int CompletionQueue::check_again() noexcept {
   if (state_.holding) {
     polls_left_ = 1;
     if (head_ == tail_) {

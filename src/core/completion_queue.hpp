@@ -296,9 +296,9 @@ class alignas(64) CompletionQueue {
     if (!state_.holding)
       polls_left_ = polls_max_ =
           idle_polls_ == nullptr ? UINT32_MAX : Driver::idle(*idle_polls_, std::exchange(arrived_, false));
-    return look_again();
+    return check_again();
   }
-  int look_again() noexcept;
+  int check_again() noexcept;
   bool hold(const CompletionError& entry) noexcept;
   void notify_signal() noexcept;
 

@@ -28,7 +28,7 @@ struct UnreportedErrors {
 
 // Who shows what an endpoint has done (docs/statistics.md).
 struct Watcher {
-  virtual void look() noexcept = 0;  // now and then, while the endpoint is driven
+  virtual void check() noexcept = 0;  // now and then, while the endpoint is driven
   virtual void unreported(const UnreportedErrors&) noexcept {}
 
  protected:

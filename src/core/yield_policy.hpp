@@ -62,7 +62,7 @@ class YieldPolicy {
   void yielded(uint64_t began_ns, uint64_t ended_ns, bool switched, bool poller_ran) noexcept {
     const uint64_t took = ended_ns - began_ns;
     const bool known = in_doubt_;
-    waits_since_ns_ = looked_ns_ = ended_ns;
+    waits_since_ns_ = checked_ns_ = ended_ns;
     in_doubt_ = spins_ && took > unwanted_ns && took < doubtful_ns;
     if (took <= unwanted_ns || (in_doubt_ && !(known && switched))) on_nobody();
     else if (took < slice_ns) on_poller();
@@ -76,14 +76,14 @@ class YieldPolicy {
  private:
   // The clock is read every 5 to 20 us: polls take nanoseconds (shared memory) to microseconds (sockets).
   void spin(uint64_t now_ns, bool arrived) noexcept {
-    constexpr uint64_t look_ns_min = 5'000;
-    constexpr uint64_t look_ns_max = 20'000;
-    constexpr uint32_t look_polls_max = 1024;
+    constexpr uint64_t check_ns_min = 5'000;
+    constexpr uint64_t check_ns_max = 20'000;
+    constexpr uint32_t check_polls_max = 1024;
     if (!spins_) polls_ = polls_min;
-    else if (!arrived && now_ns - looked_ns_ < look_ns_min) polls_ = std::min(2 * polls_, look_polls_max);
-    else if (!arrived && now_ns - looked_ns_ > look_ns_max) polls_ = std::max(polls_ / 2, polls_min);
+    else if (!arrived && now_ns - checked_ns_ < check_ns_min) polls_ = std::min(2 * polls_, check_polls_max);
+    else if (!arrived && now_ns - checked_ns_ > check_ns_max) polls_ = std::max(polls_ / 2, polls_min);
     spins_ = true;
-    looked_ns_ = now_ns;
+    checked_ns_ = now_ns;
   }
 
   void on_nobody() noexcept {
@@ -115,7 +115,7 @@ class YieldPolicy {
   unsigned short_yields_ = 0;
   uint32_t polls_ = polls_min;
   uint64_t waits_since_ns_ = 0;  // the last arrival, or yield
-  uint64_t looked_ns_ = 0;
+  uint64_t checked_ns_ = 0;
   uint64_t pause_ns_ = 0;
   uint64_t paused_until_ns_ = 0;
 };

@@ -20,14 +20,14 @@ struct Poller {
   bool poller_ran = false;  // in a long yield
   uint64_t now = 1000 * ms;
   uint64_t yields = 0;
-  uint64_t looks = 0;
+  uint64_t checks = 0;
   bool arrived = true;
 
   explicit Poller(YieldMode mode = YieldMode::Auto) : policy(mode) {}
 
-  void look() {
+  void check() {
     now += policy.polls() * poll_ns;
-    ++looks;
+    ++checks;
     const bool yields_now = policy.wants_yield(now, arrived, shared);
     arrived = false;
     if (!yields_now) return;
@@ -37,7 +37,7 @@ struct Poller {
     policy.yielded(began, now, switches, poller_ran);
   }
   void poll_in_vain_for(uint64_t ns) {
-    for (const uint64_t until = now + ns; now < until;) look();
+    for (const uint64_t until = now + ns; now < until;) check();
   }
   uint64_t yields_in(uint64_t ns) {
     const uint64_t before = yields;
@@ -65,11 +65,11 @@ TEST(YieldPolicy, ReadsTheClockEveryFewMicroseconds) {
     Poller poller;
     poller.poll_ns = poll_ns;
     poller.poll_in_vain_for(10 * ms);
-    const uint64_t before = poller.looks;
+    const uint64_t before = poller.checks;
     poller.poll_in_vain_for(10 * ms);
-    const uint64_t between_looks_ns = 10 * ms / (poller.looks - before);
-    EXPECT_GE(between_looks_ns, 5 * us) << poll_ns;
-    EXPECT_LE(between_looks_ns, std::max<uint64_t>(25 * us, YieldPolicy::polls_min * poll_ns + us))
+    const uint64_t between_checks_ns = 10 * ms / (poller.checks - before);
+    EXPECT_GE(between_checks_ns, 5 * us) << poll_ns;
+    EXPECT_LE(between_checks_ns, std::max<uint64_t>(25 * us, YieldPolicy::polls_min * poll_ns + us))
         << poll_ns;
   }
 }
@@ -115,7 +115,7 @@ TEST(YieldPolicy, APollerOnTheSameCpuIsYieldedToEarly) {
     poller.arrived = true;
     EXPECT_EQ(poller.policy.polls(), YieldPolicy::polls_min);
     const uint64_t before = poller.yields;
-    poller.look();
+    poller.check();
     EXPECT_EQ(poller.yields, before + 1);
   }
 }
@@ -137,7 +137,7 @@ TEST(YieldPolicy, ShortYieldsAreJudgedByTheContextSwitches) {
 TEST(YieldPolicy, OneShortYieldIsNoPoller) {
   Poller poller;
   poller.yield_ns = 20 * us;
-  while (poller.yields == 0) poller.look();
+  while (poller.yields == 0) poller.check();
   poller.yield_ns = 300;
   EXPECT_LE(poller.yields_in(1 * ms), 12u);
 }
@@ -161,7 +161,7 @@ TEST(YieldPolicy, ThePollerThatGoesIsNoticed) {
 TEST(YieldPolicy, APollerThatIsKnownNeedsNoProof) {
   Poller poller;
   poller.shared = true;
-  poller.look();
+  poller.check();
   EXPECT_EQ(poller.yields, 1u);
   poller.yield_ns = 4 * ms;
   EXPECT_GE(poller.yields_in(100 * ms), 20u);
@@ -179,7 +179,7 @@ TEST(YieldPolicy, APollerThatDidNotRunIsNoReasonToYield) {
   Poller poller;
   poller.shared = true;
   poller.yield_ns = 4 * ms;
-  poller.look();
+  poller.check();
   poller.shared = false;
   EXPECT_LE(poller.yields_in(1000 * ms), 6u);
 }
@@ -204,7 +204,7 @@ TEST(YieldPolicy, AlwaysYieldsAfterSixtyFourPolls) {
   Poller poller(YieldMode::Always);
   poller.yield_ns = 4 * ms;
   for (int i = 0; i < 1000; ++i) {
-    poller.look();
+    poller.check();
     ASSERT_EQ(poller.policy.polls(), YieldPolicy::polls_min);
   }
   EXPECT_EQ(poller.yields, 1000u);

@@ -68,8 +68,8 @@ bool PollSet::wait(int timeout_ms) noexcept {
 }
 
 bool is_hung_up(const Fd& stream) noexcept {
-  pollfd look{stream.get(), POLLRDHUP, 0};
-  return ::poll(&look, 1, 0) > 0;
+  pollfd check{stream.get(), POLLRDHUP, 0};
+  return ::poll(&check, 1, 0) > 0;
 }
 
 uint64_t random_bits() noexcept {

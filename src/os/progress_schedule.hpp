@@ -4,12 +4,12 @@
 //
 // The thread tells it each event and does what it decides:
 //   each turn         turn(): the state
-//   Aside             pause(look_after_ns()), then the lock if it is free. If it is held: found_lock_held()
+//   Aside             pause(check_after_ns()), then the lock if it is free. If it is held: found_lock_held()
 //   Working           progress() of each endpoint, worked(); then falls_asleep() if all are armed, else retry_after_ns()
 //   Asleep, Resting   sleep, then woke(): the pause before the next turn
 //   any time          notified(): an endpoint has new background work
 //
-// All calls with the lock of the endpoints, but look_after_ns() and found_lock_held(), which share no member with notified(). Times are nanoseconds of
+// All calls with the lock of the endpoints, but check_after_ns() and found_lock_held(), which share no member with notified(). Times are nanoseconds of
 // one clock that never goes back. Must not know endpoints, threads, locks or clocks.
 #pragma once
 
@@ -34,12 +34,12 @@ class ProgressSchedule {
   };
 
   // Nanoseconds from a look to the next one, while the program polls: the first, doubled by each look that finds nothing to serve, up to the second.
-  static constexpr int64_t look_ns_min = 1'000'000;
-  static constexpr int64_t look_ns_max = 4'000'000;
+  static constexpr int64_t check_ns_min = 1'000'000;
+  static constexpr int64_t check_ns_max = 4'000'000;
   // Looks in a row that may find the lock held, where there are several endpoints: a program that polls one of them holds it nearly all the time.
-  static constexpr unsigned held_looks_max = 2;
+  static constexpr unsigned held_checks_max = 2;
   // Likewise with one endpoint, which the thread that holds the lock polls, as a rule.
-  static constexpr unsigned held_looks_max_alone = 16;
+  static constexpr unsigned held_checks_max_alone = 16;
   // Nanoseconds from the last background work until the thread rests: a program that sends now and then wakes it once, not for each message.
   static constexpr uint64_t rest_after_ns = 20'000'000;
   // Nanoseconds that the thread pauses after a wake-up by new background work: the program has just called, and may call again.
@@ -71,7 +71,7 @@ class ProgressSchedule {
   // Aside, Working or Resting.
   State turn(const Turn& turn) noexcept {
     WEFT_ASSERT(!turn.has_served || turn.is_polled);
-    if (turn.has_served) look_ns_ = look_ns_min;
+    if (turn.has_served) check_ns_ = check_ns_min;
     if (duty_ == Duty::BackgroundWork) {
       if (turn.has_background_work || state_ == State::Resting) worked_at_ns_ = turn.now;
       if (!turn.has_background_work && turn.now - worked_at_ns_ >= rest_after_ns) return rest();
@@ -82,16 +82,16 @@ class ProgressSchedule {
 
   // --- Aside ---
   // Until the next look.
-  int64_t look_after_ns() noexcept {
+  int64_t check_after_ns() noexcept {
     WEFT_ASSERT(state_ == State::Aside);
-    const int64_t pause_ns = look_ns_;
-    look_ns_ = std::min(2 * look_ns_, look_ns_max);
+    const int64_t pause_ns = check_ns_;
+    check_ns_ = std::min(2 * check_ns_, check_ns_max);
     return pause_ns;
   }
   // At that look, by a thread that is at work, perhaps on another endpoint. True: wait for the lock, ahead of other threads. Else look again.
   bool found_lock_held() noexcept {
-    WEFT_ASSERT(state_ == State::Aside && held_looks_left_ != 0);
-    return --held_looks_left_ == 0;
+    WEFT_ASSERT(state_ == State::Aside && held_checks_left_ != 0);
+    return --held_checks_left_ == 0;
   }
 
   // --- Working ---
@@ -119,18 +119,18 @@ class ProgressSchedule {
   // `has_sleepers`: threads of the program sleep on an endpoint. Duty::BackgroundWork only. The pause before the next turn; 0: none.
   int64_t woke(bool has_sleepers) noexcept {
     WEFT_ASSERT(state_ == State::Asleep || state_ == State::Resting);
-    look_ns_ = look_ns_min;
+    check_ns_ = check_ns_min;
     if (is_notified_) return pause_ns_after_wake;
     return duty_ == Duty::BackgroundWork && has_sleepers ? yield_ns : 0;
   }
 
  private:
   State stand_aside(bool has_several) noexcept {
-    held_looks_left_ = has_several ? held_looks_max : held_looks_max_alone;
+    held_checks_left_ = has_several ? held_checks_max : held_checks_max_alone;
     return state_ = State::Aside;
   }
   State work() noexcept {
-    look_ns_ = look_ns_min;
+    check_ns_ = check_ns_min;
     return state_ = State::Working;
   }
   State rest() noexcept {
@@ -140,11 +140,11 @@ class ProgressSchedule {
 
   Duty duty_;
   State state_ = State::Resting;
-  bool is_notified_ = false;       // of background work, since the thread slept or rested last
-  unsigned held_looks_left_ = 0;   // looks that may still find the lock held, while aside
-  unsigned unarmed_ = 0;           // attempts in a row that ended in retry_after_ns()
-  int64_t look_ns_ = look_ns_min;  // from now to the next look, nanoseconds
-  uint64_t worked_at_ns_ = 0;      // the last turn with background work, or the first after a rest
+  bool is_notified_ = false;         // of background work, since the thread slept or rested last
+  unsigned held_checks_left_ = 0;    // looks that may still find the lock held, while aside
+  unsigned unarmed_ = 0;             // attempts in a row that ended in retry_after_ns()
+  int64_t check_ns_ = check_ns_min;  // from now to the next look, nanoseconds
+  uint64_t worked_at_ns_ = 0;        // the last turn with background work, or the first after a rest
 };
 
 }  // namespace weft::os

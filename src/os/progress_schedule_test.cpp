@@ -42,10 +42,10 @@ class Schedule : public ::testing::Test {
     return state;
   }
   // Of a thread that stands aside: the pauses between looks that find the lock held, until it waits for the lock.
-  unsigned held_looks() {
-    for (unsigned looks = 1;; ++looks) {
-      (void)policy.look_after_ns();
-      if (policy.found_lock_held()) return looks;
+  unsigned held_checks() {
+    for (unsigned checks = 1;; ++checks) {
+      (void)policy.check_after_ns();
+      if (policy.found_lock_held()) return checks;
     }
   }
   void sleep() {
@@ -94,7 +94,7 @@ TEST_P(WithEitherDuty, StandsAsideWhenTheProgramHasPolled) {
 
 TEST_P(WithEitherDuty, WorksAgainWhenTheProgramHasNotPolledBetweenTwoLooks) {
   EXPECT_EQ(polled_turn(), State::Aside);
-  (void)policy.look_after_ns();
+  (void)policy.check_after_ns();
   EXPECT_EQ(turn(), State::Working);
 }
 
@@ -116,14 +116,14 @@ TEST_F(WithEverything, NeverRests) {
 TEST_P(WithEitherDuty, LooksBecomeRarerWhileTheProgramPolls) {
   for (const int64_t ns : {1'000'000, 2'000'000, 4'000'000, 4'000'000, 4'000'000}) {
     EXPECT_EQ(polled_turn(), State::Aside);
-    EXPECT_EQ(policy.look_after_ns(), ns);
+    EXPECT_EQ(policy.check_after_ns(), ns);
   }
 }
 
 TEST_P(WithEitherDuty, LooksBecomeRarerWhileTheLockIsHeld) {
   EXPECT_EQ(polled_turn(), State::Aside);
   for (const int64_t ns : {1'000'000, 2'000'000, 4'000'000, 4'000'000}) {
-    EXPECT_EQ(policy.look_after_ns(), ns);
+    EXPECT_EQ(policy.check_after_ns(), ns);
     EXPECT_FALSE(policy.found_lock_held());
   }
 }
@@ -131,39 +131,39 @@ TEST_P(WithEitherDuty, LooksBecomeRarerWhileTheLockIsHeld) {
 TEST_P(WithEitherDuty, ALookThatServesAnotherEndpointMakesTheNextOneSoon) {
   for (int i = 0; i < 5; ++i) {
     (void)polled_turn();
-    (void)policy.look_after_ns();
+    (void)policy.check_after_ns();
   }
   seen.has_served = true;
   EXPECT_EQ(polled_turn(), State::Aside);
-  EXPECT_EQ(policy.look_after_ns(), Policy::look_ns_min);
+  EXPECT_EQ(policy.check_after_ns(), Policy::check_ns_min);
 }
 
 TEST_P(WithEitherDuty, WorkMakesTheNextLookSoon) {
   for (int i = 0; i < 5; ++i) {
     (void)polled_turn();
-    (void)policy.look_after_ns();
+    (void)policy.check_after_ns();
   }
   EXPECT_EQ(turn(), State::Working);
   policy.worked(false);
   EXPECT_EQ(polled_turn(), State::Aside);
-  EXPECT_EQ(policy.look_after_ns(), Policy::look_ns_min);
+  EXPECT_EQ(policy.check_after_ns(), Policy::check_ns_min);
 }
 
 TEST_P(WithEitherDuty, ASleepMakesTheNextLookSoon) {
   sleep();
   (void)policy.woke(false);
   EXPECT_EQ(polled_turn(), State::Aside);
-  EXPECT_EQ(policy.look_after_ns(), Policy::look_ns_min);
+  EXPECT_EQ(policy.check_after_ns(), Policy::check_ns_min);
 }
 
 TEST_P(WithEitherDuty, WaitsForTheLockAfterTwoLooksOrSixteenWithOneEndpoint) {
   for (int i = 0; i < 3; ++i) {
     seen.has_several = true;
     EXPECT_EQ(polled_turn(), State::Aside);
-    EXPECT_EQ(held_looks(), Policy::held_looks_max);
+    EXPECT_EQ(held_checks(), Policy::held_checks_max);
     seen.has_several = false;
     EXPECT_EQ(polled_turn(), State::Aside);
-    EXPECT_EQ(held_looks(), Policy::held_looks_max_alone);
+    EXPECT_EQ(held_checks(), Policy::held_checks_max_alone);
   }
 }
 
@@ -306,7 +306,7 @@ TEST_F(WithBackgroundWork, TheRestBeginsAnewAfterARest) {
   EXPECT_EQ(idle_turn(Policy::rest_after_ns), State::Resting);
   EXPECT_EQ(policy.woke(false), 0);
   EXPECT_EQ(idle_turn(1'000 * ms), State::Aside) << "it slept for a second";
-  EXPECT_EQ(policy.look_after_ns(), Policy::look_ns_min);
+  EXPECT_EQ(policy.check_after_ns(), Policy::check_ns_min);
   EXPECT_EQ(idle_turn(Policy::rest_after_ns - 1), State::Aside);
   EXPECT_EQ(idle_turn(1), State::Resting);
 }
@@ -332,7 +332,7 @@ class Former {
  public:
   explicit Former(Duty duty, uint64_t now) : duty_(duty), worked_at(now) {}
   State turn(const Policy::Turn& seen) {
-    if (seen.is_polled && seen.has_served) look_ns = 1'000'000;
+    if (seen.is_polled && seen.has_served) check_ns = 1'000'000;
     if (duty_ == Duty::BackgroundWork && !seen.has_background_work) {
       if (seen.now - worked_at >= 20'000'000) {
         notified = false;
@@ -342,15 +342,15 @@ class Former {
     }
     if (duty_ == Duty::BackgroundWork) worked_at = seen.now;
     if (seen.is_polled) return aside(seen.has_several);
-    look_ns = 1'000'000;
+    check_ns = 1'000'000;
     return State::Working;
   }
-  int64_t look() {
-    const int64_t paused = look_ns;
-    look_ns = std::min(2 * look_ns, int64_t{4'000'000});
+  int64_t check() {
+    const int64_t paused = check_ns;
+    check_ns = std::min(2 * check_ns, int64_t{4'000'000});
     return paused;
   }
-  bool held() { return !(++looks < looks_max); }
+  bool held() { return !(++checks < checks_max); }
   void came() { unarmed = 0; }
   void armed() {
     unarmed = 0;
@@ -362,7 +362,7 @@ class Former {
     return std::min(int64_t{20'000} << doublings, int64_t{16'000'000});
   }
   int64_t woke(bool has_sleepers) {
-    look_ns = 1'000'000;
+    check_ns = 1'000'000;
     const bool yields_cpu = duty_ == Duty::BackgroundWork && has_sleepers;
     return notified ? 200'000 : yields_cpu ? 100'000 : 0;
   }
@@ -372,13 +372,13 @@ class Former {
 
  private:
   State aside(bool has_several) {
-    looks = 0;
-    looks_max = has_several ? 2 : 16;
+    checks = 0;
+    checks_max = has_several ? 2 : 16;
     return State::Aside;
   }
   Duty duty_;
-  unsigned looks = 0, looks_max = 0, unarmed = 0;
-  int64_t look_ns = 1'000'000;
+  unsigned checks = 0, checks_max = 0, unarmed = 0;
+  int64_t check_ns = 1'000'000;
   uint64_t worked_at;
 };
 
@@ -420,8 +420,8 @@ TEST(ProgressSchedule, DecidesAsTheFormerArithmeticDid) {
       ++states[static_cast<unsigned>(state)];
       if (state == State::Aside) {
         for (bool taken = false; !taken;) {
-          const int64_t pause = schedule.look_after_ns();
-          ASSERT_EQ(pause, former.look()) << seed << ' ' << i;
+          const int64_t pause = schedule.check_after_ns();
+          ASSERT_EQ(pause, former.check()) << seed << ' ' << i;
           now += static_cast<uint64_t>(pause);
           notices();
           if (!one_of(held)) break;

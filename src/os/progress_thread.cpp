@@ -15,7 +15,7 @@
 namespace weft::os {
 namespace {
 
-constexpr int64_t fork_look_ns = 100'000;
+constexpr int64_t fork_check_ns = 100'000;
 constexpr uint64_t fork_timeout_ns = 20'000'000;
 
 // A child of fork(2) has no such threads, so none may hold a lock, or be in the middle of an endpoint, when the process is copied. A thread announces
@@ -46,7 +46,7 @@ bool enter() noexcept {
 }
 void enter_after_forks() noexcept {
   while (!enter()) {
-    const timespec pause{0, fork_look_ns};
+    const timespec pause{0, fork_check_ns};
     (void)::nanosleep(&pause, nullptr);
   }
 }
@@ -156,7 +156,7 @@ bool ProgressThread::serve_unpolled() noexcept {
   return came;
 }
 
-ProgressSchedule::Turn ProgressThread::look() noexcept {
+ProgressSchedule::Turn ProgressThread::check() noexcept {
   ProgressSchedule::Turn turn;
   turn.is_polled = was_polled();
   turn.has_served = turn.is_polled && serve_unpolled();
@@ -174,7 +174,7 @@ void ProgressThread::run() noexcept {
   Guard guard(lock_, std::defer_lock);
   acquire(guard);
   while (!stop_.load(std::memory_order_acquire)) {
-    switch (schedule_.turn(look())) {
+    switch (schedule_.turn(check())) {
       case State::Aside:
         stand_aside(guard);
         break;
@@ -193,7 +193,7 @@ void ProgressThread::stand_aside(Guard& guard) noexcept {
   sleeper_->unwatch_all();
   release(guard);
   do {
-    sleeper_->pause(schedule_.look_after_ns());
+    sleeper_->pause(schedule_.check_after_ns());
     if (stop_.load(std::memory_order_acquire)) break;
     if (try_acquire(guard)) return;
   } while (!schedule_.found_lock_held());

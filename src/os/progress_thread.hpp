@@ -41,7 +41,7 @@ class ProgressThread final : core::Signal {
   void ask_for_notice() noexcept;
   void notify() noexcept override;  // an endpoint has background work; with the lock held
   void run() noexcept;
-  ProgressSchedule::Turn look() noexcept;  // with the lock held
+  ProgressSchedule::Turn check() noexcept;  // with the lock held
   // Takes and gives back the lock. Not while a thread of the process forks.
   using Guard = std::unique_lock<Lock>;
   static void acquire(Guard& guard) noexcept;

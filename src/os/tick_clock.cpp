@@ -18,7 +18,7 @@ constexpr uint64_t pair_ns_max = 2'000;          // a look that was interrupted 
 
 TickClock::TickClock() noexcept : is_steady_(arch::ticks_are_steady()) {}
 
-[[gnu::noinline, gnu::cold]] uint64_t TickClock::look() noexcept {
+[[gnu::noinline, gnu::cold]] uint64_t TickClock::check() noexcept {
   const uint64_t reached = ns_ + scaled(valid_ticks_);  // not before what was said
   const uint64_t before = monotonic_ns();
   const uint64_t ticks = arch::ticks();

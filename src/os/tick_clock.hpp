@@ -19,7 +19,7 @@ class TickClock {
     const uint64_t since = arch::ticks() - ticks_;
     if (since < valid_ticks_) [[likely]]
       return ns_ + scaled(since);
-    return look();
+    return check();
   }
 
  private:
@@ -27,7 +27,7 @@ class TickClock {
 
   // Below valid_ticks_ * 2^32 there is no overflow: valid_ns * 2^32 < 2^64.
   uint64_t scaled(uint64_t ticks) const noexcept { return (ticks * ns_per_tick_) >> 32; }
-  uint64_t look() noexcept;
+  uint64_t check() noexcept;
 
   uint64_t ticks_ = 0;        // of ns_
   uint64_t ns_ = 0;           // the last time that the system said

@@ -19,9 +19,9 @@ void rest(uint64_t ns) {
 TEST(TickClock, NeverGoesBackAndStaysBesideTheSystem) {
   TickClock clock;
   uint64_t last = 0;
-  uint64_t looks = 0;
+  uint64_t checks = 0;
   uint64_t near = 0;
-  for (const uint64_t end = monotonic_ns() + 100 * ms; monotonic_ns() < end; ++looks) {
+  for (const uint64_t end = monotonic_ns() + 100 * ms; monotonic_ns() < end; ++checks) {
     const uint64_t before = monotonic_ns();
     const uint64_t now = clock.now();
     const uint64_t after = monotonic_ns();
@@ -30,7 +30,7 @@ TEST(TickClock, NeverGoesBackAndStaysBesideTheSystem) {
     near += now + 5'000 >= before && now <= after + 5'000;
   }
   // A look that was interrupted says something wrong for a millisecond.
-  EXPECT_GE(near, looks - looks / 5);
+  EXPECT_GE(near, checks - checks / 5);
 }
 
 TEST(TickClock, IsRightAfterAPause) {

@@ -119,7 +119,7 @@ class Process {
     mine_.ready.store(generation_, std::memory_order_release);
     for (uint64_t turn = 0; !board_.stop.load(std::memory_order_relaxed); ++turn) {
       peer_.poll([this](const Done& done) { take(done); });
-      if (turn % 16 == 0) look_around();
+      if (turn % 16 == 0) check_all();
       for (auto& link : links_) {
         if (link) step(*link);
         if (mine_.failed) return 1;
@@ -142,7 +142,7 @@ class Process {
   }
 
   // New generations of others, and deaths.
-  void look_around() {
+  void check_all() {
     for (size_t s = 0; s < setup_.processes; ++s) {
       if (s == me_) continue;
       Slot& other = board_.slot[s];

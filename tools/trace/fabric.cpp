@@ -179,7 +179,7 @@ void hook(Table& table, Before before = {}, After after = {}) noexcept {
 }
 
 // After a call that may have given an endpoint other tables (rdma/fi_endpoint.h, struct fid_ep).
-constexpr auto look_again = [](auto* object, auto, auto...) { adopt_again(reinterpret_cast<fid*>(object)); };
+constexpr auto check_again = [](auto* object, auto, auto...) { adopt_again(reinterpret_cast<fid*>(object)); };
 
 // --- completion queues: what is read is recorded one by one ---
 
@@ -410,7 +410,7 @@ void fill(fi_ops_ep& t) noexcept {
   hook<&fi_ops_ep::cancel, number("fi_cancel")>(
       t, [](Record& record, const void* context) { record.context = reinterpret_cast<uintptr_t>(context); });
   hook<&fi_ops_ep::getopt, number("fi_getopt")>(t);
-  hook<&fi_ops_ep::setopt, number("fi_setopt")>(t, nothing, look_again);
+  hook<&fi_ops_ep::setopt, number("fi_setopt")>(t, nothing, check_again);
   hook<&fi_ops_ep::tx_ctx, number("fi_tx_context")>(
       t, nothing, [](fid_ep* endpoint, int result, int, fi_tx_attr* attr, fid_ep** made, void*) {
         const uint64_t caps = prefix_of(endpoint->fid.ops).object->caps;
@@ -427,9 +427,9 @@ void fill(fi_ops_cm& t) noexcept {
   hook<&fi_ops_cm::setname, number("fi_setname")>(t);
   hook<&fi_ops_cm::getname, number("fi_getname")>(t);
   hook<&fi_ops_cm::getpeer, number("fi_getpeer")>(t);
-  hook<&fi_ops_cm::connect, number("fi_connect")>(t, nothing, look_again);
+  hook<&fi_ops_cm::connect, number("fi_connect")>(t, nothing, check_again);
   hook<&fi_ops_cm::listen, number("fi_listen")>(t);
-  hook<&fi_ops_cm::accept, number("fi_accept")>(t, nothing, look_again);
+  hook<&fi_ops_cm::accept, number("fi_accept")>(t, nothing, check_again);
   hook<&fi_ops_cm::reject, number("fi_reject")>(t);
   hook<&fi_ops_cm::shutdown, number("fi_shutdown")>(t);
   hook<&fi_ops_cm::join, number("fi_join")>(t);

@@ -251,7 +251,7 @@ class Link : public proto::LinkBase,
       schedule_.on_local_poll(taken);
     }
     if (schedule_.is_due()) [[unlikely]]
-      taken += look_remote(handler);
+      taken += poll_remote(handler);
     return taken;
   }
 
@@ -263,7 +263,7 @@ class Link : public proto::LinkBase,
       LocalHandler<Handler> rest{handler};
       local_.poll_for(side, rest);
     }
-    if (schedule_.is_due()) (void)look_remote(handler);
+    if (schedule_.is_due()) (void)poll_remote(handler);
   }
   auto loan(PeerBase& peer) noexcept requires proto::HasLoans<Local> { return local_.loan(peer.local()); }
   void release(const auto& loan) noexcept requires proto::HasLoans<Local> { local_.release(loan); }
@@ -402,10 +402,10 @@ class Link : public proto::LinkBase,
   };
 
   template <class Handler>
-  [[gnu::noinline]] int look_remote(Handler& handler) noexcept {
+  [[gnu::noinline]] int poll_remote(Handler& handler) noexcept {
     uint32_t burst = 0;
     if constexpr (CountsBursts<Local>) burst = local_.burst();
-    if (!schedule_.look(Clock::ticks(), local_on_, burst)) return 0;
+    if (!schedule_.check(Clock::ticks(), local_on_, burst)) return 0;
     RemoteHandler<Handler> side{handler};
     const int taken = remote_.poll(side);
     if (taken != 0) schedule_.on_remote_frames(Clock::ticks());

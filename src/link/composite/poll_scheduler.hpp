@@ -2,8 +2,8 @@
 // PollScheduler: at which polls of a composite link the remote side is polled, too. To poll it enters the kernel, to poll the local side does not.
 // docs/composite.md has the rules ("Progress").
 //
-//   each poll      on_local_poll(), then is_due(): the link calls look()
-//   look()         true: the link polls the remote side and calls remote_polled(), after on_remote_frames() if frames came
+//   each poll      on_local_poll(), then is_due(): the link calls check()
+//   check()         true: the link polls the remote side and calls remote_polled(), after on_remote_frames() if frames came
 //   expect_remote() when the remote side was sent to or has work
 //
 // Every look reads the clock, so it is any counter with a constant rate: calibrate() takes the rate once it is known. Must not know links or clocks.
@@ -28,11 +28,11 @@ class PollScheduler {
   static constexpr uint64_t idle_pause_ns_min = 1'000;
   static constexpr uint64_t idle_pause_ns_max = 3'000;
   // Between two looks at the clock, about: the count of polls per look doubles below it and halves above it.
-  static constexpr uint64_t look_ns = 500;
+  static constexpr uint64_t check_ns = 500;
   // The most polls per look, since the next one may take long.
-  static constexpr uint32_t polls_per_look_max = 16;
+  static constexpr uint32_t polls_per_check_max = 16;
   // Polls per look of a hot remote side while frames of the local side come, too.
-  static constexpr uint32_t polls_per_look_shared = 4;
+  static constexpr uint32_t polls_per_check_shared = 4;
   // The clock's rate until calibrate(): a time stamp counter of 3 GHz.
   static constexpr uint64_t units_per_us_assumed = 3'000;
 
@@ -44,7 +44,7 @@ class PollScheduler {
     local_busy_ = units(local_busy_ns);
     busy_pause_ = {units(busy_pause_ns_min), units(busy_pause_ns_max)};
     idle_pause_ = {units(idle_pause_ns_min), units(idle_pause_ns_max)};
-    look_ = units(look_ns);
+    check_ = units(check_ns);
   }
 
   // --- each poll ---
@@ -57,17 +57,17 @@ class PollScheduler {
   // --- a look ---
   // `local_burst`: a number that changes with the frames that the local side sends and takes, where it counts them. `has_local`: otherwise the remote
   // side is polled every time. True: poll the remote side now.
-  bool look(uint64_t now, bool has_local, uint32_t local_burst) noexcept {
+  bool check(uint64_t now, bool has_local, uint32_t local_burst) noexcept {
     const bool local_spoke = local_frames_ != 0 || local_burst != local_burst_;
     local_frames_ = 0;
     local_burst_ = local_burst;
     if (local_spoke) local_heard_ = now;
     // A program that polls rarely gets to the remote side as often as one that polls in a loop.
-    polls_per_look_ = now - looked_ < look_ ? std::min(2 * polls_per_look_, polls_per_look_max)
-                                            : std::max(polls_per_look_ / 2, 1U);
-    looked_ = now;
-    polls_left_ = polls_per_look_;
-    polls_if_hot_ = has_local && local_spoke ? polls_per_look_shared : 1;
+    polls_per_check_ = now - checked_ < check_ ? std::min(2 * polls_per_check_, polls_per_check_max)
+                                               : std::max(polls_per_check_ / 2, 1U);
+    checked_ = now;
+    polls_left_ = polls_per_check_;
+    polls_if_hot_ = has_local && local_spoke ? polls_per_check_shared : 1;
     const uint64_t silence = now - remote_heard_;
     is_hot_ = !has_local || silence < remote_hot_;
     if (!is_hot_ && waits(now, silence)) return false;
@@ -104,18 +104,18 @@ class PollScheduler {
   uint32_t local_frames_ = 0;  // not 0: frames of the local side came since the last look
   uint32_t polls_left_ = 1;    // until the next look
   // Cold below.
-  uint32_t polls_per_look_ = 1;
+  uint32_t polls_per_check_ = 1;
   uint32_t polls_if_hot_ = 1;  // until the next look, if the remote side is hot when it has been polled
   uint32_t local_burst_ = 0;   // at the last look
   bool is_hot_ = true;         // at the last look, or by the frames that it found
-  uint64_t looked_ = 0;        // when the last look was
+  uint64_t checked_ = 0;       // when the last look was
   uint64_t local_heard_ = 0;   // the last look that found frames of the local side
   uint64_t remote_heard_ = 0;  // when frames came or went on the remote side
   uint64_t remote_polled_ = 0;
   // The constants in units of the clock.
   uint64_t remote_hot_ = 0, local_busy_ = 0;
   Bounds busy_pause_, idle_pause_;
-  uint64_t look_ = 0;
+  uint64_t check_ = 0;
 };
 
 }  // namespace weft::link::composite

@@ -23,8 +23,8 @@ class Schedule : public ::testing::Test {
     now_ += ns;
     scheduler_.on_local_poll(local);
     if (!scheduler_.is_due()) return false;
-    ++looks_;
-    if (!scheduler_.look(now_, has_local_, burst_)) return false;
+    ++checks_;
+    if (!scheduler_.check(now_, has_local_, burst_)) return false;
     if (remote != 0) scheduler_.on_remote_frames(now_);
     scheduler_.remote_polled();
     return true;
@@ -40,7 +40,7 @@ class Schedule : public ::testing::Test {
   uint64_t now_ = 1'000 * ms;
   bool has_local_ = true;
   uint32_t burst_ = 0;
-  unsigned looks_ = 0;
+  unsigned checks_ = 0;
 };
 
 TEST_F(Schedule, EachPollReadsTheRemoteSideWhileItIsHot) {
@@ -105,9 +105,9 @@ TEST_F(Schedule, WhatTheLocalSideSendsCountsAsItsFrames) {
 
 TEST_F(Schedule, TheClockIsReadAtEverySixteenthPollOfALoop) {
   (void)count(ms, 5);
-  looks_ = 0;
+  checks_ = 0;
   for (int i = 0; i < 1600; ++i) (void)poll(5);
-  EXPECT_EQ(looks_, 100U);
+  EXPECT_EQ(checks_, 100U);
 }
 
 TEST_F(Schedule, AProgramThatPollsRarelyReadsTheRemoteSideAtEachPoll) {
@@ -142,16 +142,16 @@ class Former {
   }
   // `poll`: of the remote side, 0 or frames. `then`: the time after it.
   template <class F>
-  bool look(uint64_t now, bool local_on, uint32_t burst, uint64_t then, F&& poll) {
+  bool check(uint64_t now, bool local_on, uint32_t burst, uint64_t then, F&& poll) {
     bool local_spoke = local_frames != 0;
     local_frames = 0;
     local_spoke = local_spoke || burst != local_burst;
     local_burst = burst;
     if (local_spoke) local_heard = now;
-    polls_per_look =
-        now - looked < 1'500 ? std::min(2 * polls_per_look, 16U) : std::max(polls_per_look / 2, 1U);
-    looked = now;
-    countdown = polls_per_look;
+    polls_per_check =
+        now - checked < 1'500 ? std::min(2 * polls_per_check, 16U) : std::max(polls_per_check / 2, 1U);
+    checked = now;
+    countdown = polls_per_check;
     bool hot = now - remote_heard < 150'000;
     if (local_on && !hot) {
       const uint64_t silence = (now - remote_heard) / 16;
@@ -169,8 +169,8 @@ class Former {
     return true;
   }
 
-  uint32_t local_frames = 0, countdown = 1, polls_per_look = 1, local_burst = 0;
-  uint64_t looked = 0, local_heard = 0, remote_heard = 0, remote_polled = 0;
+  uint32_t local_frames = 0, countdown = 1, polls_per_check = 1, local_burst = 0;
+  uint64_t checked = 0, local_heard = 0, remote_heard = 0, remote_polled = 0;
 };
 
 // Random programs, whose mix of events changes: the same decision at each poll.
@@ -211,14 +211,14 @@ TEST(PollScheduler, DecidesAsTheFormerArithmeticDid) {
       const int came = random() % remote_one_of == 0 ? 1 : 0;
       const bool sends = random() % 4 == 0;
       const uint64_t then = now + random() % 6'000;
-      bool polls = scheduler.look(now, has_local, burst);
+      bool polls = scheduler.check(now, has_local, burst);
       if (polls) {
         ++polled;
         if (sends && !scheduler.is_remote_next()) scheduler.expect_remote(then);
         if (came != 0) scheduler.on_remote_frames(then);
         scheduler.remote_polled();
       }
-      const bool as_before = former.look(now, has_local, burst, then, [&] {
+      const bool as_before = former.check(now, has_local, burst, then, [&] {
         if (sends) former.expect(then);
         return came;
       });

@@ -242,7 +242,7 @@ void Messages::retry(Connection& connection) noexcept {
 void Messages::collect() noexcept {
   if (fabric_ == nullptr) return;
   collect_completions(kTurnEntries);
-  if (look_at_events_ || connecting_count_ != 0 || ++polls_ >= polls_between_events)
+  if (check_events_ || connecting_count_ != 0 || ++polls_ >= polls_between_events)
     collect_events(kTurnEntries);
   if (waiting_.empty()) return;
   std::erase_if(waiting_, [this](Connection* connection) {
@@ -293,7 +293,7 @@ void Messages::release_buffer(Buffer& buffer) noexcept {
 
 void Messages::collect_events(size_t most) noexcept {
   polls_ = 0;
-  look_at_events_ = false;
+  check_events_ = false;
   for (size_t seen = 0; seen < most; ++seen) {
     union {
       fi_eq_cm_entry entry;
@@ -399,7 +399,7 @@ void Messages::close() noexcept {
   };
   const int64_t until = os::now_ms() + kCloseMs;
   while (fabric_ != nullptr && unsent() && os::now_ms() < until) {
-    look_at_events_ = true;
+    check_events_ = true;
     collect();
   }
   closing_ = true;
@@ -439,7 +439,7 @@ int Messages::wait_fd() noexcept {
 bool Messages::arm() noexcept {
   if (wait_fd() < 0 || !news_.empty() || !waiting_.empty()) return false;
   fid* both[] = {&cq_->fid, &eq_->fid};
-  look_at_events_ = true;
+  check_events_ = true;
   return fi_trywait(fabric_, both, 2) == 0;
 }
 

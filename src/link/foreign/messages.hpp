@@ -107,7 +107,7 @@ class Messages {
 
   int wait_fd() noexcept;
   bool arm() noexcept;
-  void disarm() noexcept { look_at_events_ = true; }
+  void disarm() noexcept { check_events_ = true; }
 
  private:
   static constexpr unsigned polls_between_events = 64;
@@ -180,7 +180,7 @@ class Messages {
   size_t connecting_count_ = 0;  // connections that are being made
   unsigned polls_ = 0;
   bool closing_ = false;
-  bool look_at_events_ = true;
+  bool check_events_ = true;
   bool can_sleep_ = false;
   os::PollSet sleep_;
 };

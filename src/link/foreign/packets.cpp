@@ -139,7 +139,7 @@ bool Packets::send_segmented(std::span<const std::byte> to, const iovec* parts, 
   if (packet_bytes == 0 || packet_bytes > datagram_bytes_ - head) return true;
   const fi_addr_t to_addr = fi_addr_of(to);
   if (to_addr == FI_ADDR_NOTAVAIL) return true;
-  bool look = std::exchange(sent_since_poll_, true);
+  bool check = std::exchange(sent_since_poll_, true);
   size_t part = 0;
   size_t taken = 0;  // of that part
   for (bool first = true; part < count; first = false) {
@@ -165,9 +165,9 @@ bool Packets::send_segmented(std::span<const std::byte> to, const iovec* parts, 
       status = hand_over(buffer, at, to_addr);
       if (status == -FI_EAGAIN) return !first;
     }
-    look = look || !first;
+    check = check || !first;
   }
-  if (look) collect();
+  if (check) collect();
   return true;
 }
 

@@ -67,7 +67,7 @@ void Device::await_link() noexcept {
   for (unsigned waited = 0; !(has_link_ = card_->has_link()) && !card_->is_broken() && waited < link_wait_us;
        waited += pause_us)
     card_->wait_us(pause_us);
-  look_at_ = os::monotonic_ns() + look_ns;
+  check_at_ = os::monotonic_ns() + check_ns;
   if (!has_link_) warn("no carrier");
 }
 
@@ -423,8 +423,8 @@ int Device::poll(const Frames* direct, FrameSink* sink) noexcept {
     answer();
   if (card_->is_broken()) [[unlikely]]
     recover("it contradicts itself");
-  else if (frames == 0 || ++busy_polls_ % busy_polls_per_look == 0)
-    if (const uint64_t now = os::monotonic_ns(); now >= look_at_) look(now);
+  else if (frames == 0 || ++busy_polls_ % busy_polls_per_check == 0)
+    if (const uint64_t now = os::monotonic_ns(); now >= check_at_) check(now);
   return receiver.shown();
 }
 
@@ -443,14 +443,14 @@ bool Device::arm() noexcept {
   if (is_lost_) return true;  // nothing comes any more
   if (host_.is_busy()) return false;
   if (card_->arm()) return true;
-  look_at_ = 0;  // perhaps the link has changed
+  check_at_ = 0;  // perhaps the link has changed
   return false;
 }
 
 // --- the state of the card ---
 
-void Device::look(uint64_t now) noexcept {
-  look_at_ = now + look_ns;
+void Device::check(uint64_t now) noexcept {
+  check_at_ = now + check_ns;
   const bool has_link = card_->has_link();
   if (card_->is_broken()) {
     recover("it does not answer");
@@ -489,7 +489,7 @@ void Device::recover(const char* why) noexcept try {
   if (++resets_ <= resets_max) opened = card_->open(settings_);
   if (opened) {
     warn(std::string(why) + ", and was reset");
-    look_at_ = 0;
+    check_at_ = 0;
     return;
   }
   is_lost_ = true;

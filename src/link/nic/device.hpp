@@ -66,8 +66,8 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   static constexpr size_t frames_per_poll = 64;
   static constexpr size_t receive_frames = 256;      // that wait in the card, if it has room for no more
   static constexpr size_t in_place_bytes_min = 256;  // what is shorter is cheaper to copy
-  static constexpr uint32_t busy_polls_per_look = 64;
-  static constexpr uint64_t look_ns = 100'000'000;     // link state, progress of the card
+  static constexpr uint32_t busy_polls_per_check = 64;
+  static constexpr uint64_t check_ns = 100'000'000;    // link state, progress of the card
   static constexpr uint64_t hang_ns = 2'000'000'000;   // frames wait, there is carrier, and none goes
   static constexpr unsigned link_wait_us = 3'000'000;  // at open()
   static constexpr uint64_t remove_wait_ns =
@@ -188,7 +188,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   const Endpoint* find(uint16_t port) const noexcept;
   void deliver(Frames& to, std::span<const std::byte> frame, bool is_checked) noexcept;
   void answer() noexcept;
-  void look(uint64_t now) noexcept;
+  void check(uint64_t now) noexcept;
   void update_link(bool has_link) noexcept;
   void recover(const char* why) noexcept;
   void unmap(Region& region) noexcept;
@@ -222,7 +222,7 @@ class Device final : public core::Progressor, public core::Registrar, TokenSink 
   Configuration configuration_;
   DriverSettings settings_;
   size_t mtu_bytes_ = 0;
-  uint64_t look_at_ = 0;
+  uint64_t check_at_ = 0;
   uint32_t busy_polls_ = 0;  // that found frames, and so did not look at the clock
   uint64_t reclaimed_ = 0;
   uint64_t reclaimed_seen_ = 0;

@@ -574,7 +574,7 @@ TEST_F(OneOfEach, a_program_that_did_not_poll_for_long_has_no_card_that_hangs) {
   ASSERT_TRUE(one->send(two->address(), pattern(8, 0)));
   ASSERT_TRUE(turn({one.get(), two.get()}, [&] { return two->handler.packets.size() == 1; }));
   (void)turn(
-      {one.get()}, [] { return false; }, 2 * Device::look_ns / 1'000'000);
+      {one.get()}, [] { return false; }, 2 * Device::check_ns / 1'000'000);
   ::usleep(Device::hang_ns / 1000 + 100'000);
   // It sends, and looks before the card has come to the frame.
   card(1).hold_transmit(true);

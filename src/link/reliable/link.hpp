@@ -185,7 +185,7 @@ class Reliable final : public proto::LinkBase,
   }
 
  private:
-  static constexpr uint64_t look_ns = proto::reliable::second;
+  static constexpr uint64_t check_ns = proto::reliable::second;
   static constexpr uint64_t quiet_ns = 2 * proto::reliable::second;  // a peer that owes us something is asked
 
   // Whom the bytes of this poll go to.
@@ -288,7 +288,7 @@ class Reliable final : public proto::LinkBase,
 
   void break_off(Peer& peer) noexcept;
   template <class Handler>
-  void look_around(Handler& handler, uint64_t now) noexcept;
+  void check_all(Handler& handler, uint64_t now) noexcept;
 
   bool guards_answers() const noexcept {
     return core_->data_at() != 0 &&
@@ -310,7 +310,7 @@ class Reliable final : public proto::LinkBase,
   typename Names::Name name_;
   std::vector<Peer*> broken_;
   std::vector<Peer*> stalled_;
-  uint64_t next_look_ = 0;
+  uint64_t next_check_ = 0;
   uint64_t timeouts_seen_ = 0;
   os::StatisticsEntry shown_;
   uint64_t lost_before_ = 0;  // packets, at the last look

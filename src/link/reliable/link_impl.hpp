@@ -141,8 +141,8 @@ int Reliable<P, Names>::poll(Handler& handler) noexcept {
   (void)packets_.poll(packets);
   const uint64_t now = os::monotonic_ns();
   core_->end_poll(now);
-  if (now >= next_look_ || core_->counters().timeouts != timeouts_seen_) [[unlikely]]
-    look_around(handler, now);
+  if (now >= next_check_ || core_->counters().timeouts != timeouts_seen_) [[unlikely]]
+    check_all(handler, now);
   while (!broken_.empty()) [[unlikely]] {
       Peer& peer = *broken_.back();
       broken_.pop_back();
@@ -159,7 +159,7 @@ int Reliable<P, Names>::poll(Handler& handler) noexcept {
 // Rarely: who said nothing for long though the engine waits for it, and whom the kernel knows to be gone.
 template <proto::PacketLink P, PacketNames Names>
 template <class Handler>
-void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
+void Reliable<P, Names>::check_all(Handler& handler, uint64_t now) noexcept {
   if constexpr (proto::HasRefusals<P>) {
     if (core_->counters().timeouts != timeouts_seen_)
       packets_.take_refusals([&](std::span<const std::byte> place) { core_->on_refused(place, now); });
@@ -170,8 +170,8 @@ void Reliable<P, Names>::look_around(Handler& handler, uint64_t now) noexcept {
           [&](std::span<const std::byte> place, int error) { core_->on_send_error(place, error, now); });
   }
   timeouts_seen_ = core_->counters().timeouts;
-  if (now < next_look_) return;
-  next_look_ = now + look_ns;
+  if (now < next_check_) return;
+  next_check_ = now + check_ns;
   show();
   warn_of_anomalies();
   core_->for_each([&](proto::reliable::Connection& c) {

@@ -107,7 +107,7 @@ void Connection::connected(std::span<const std::byte> data) noexcept {
     return refused(ENOMEM, core::ProviderError::NoChannel, {});
   }
   stage_ = Stage::Open;
-  looks_ = true;
+  checks_ = true;
   observer_->connected(data);
 }
 
@@ -129,8 +129,8 @@ void Connection::disconnected(core::ProviderError why) noexcept {
   }
 }
 
-void Connection::look() noexcept {
-  looks_ = false;
+void Connection::check() noexcept {
+  checks_ = false;
   LastWord last_word{this};
   (void)control_.poll(last_word);
 }
@@ -142,7 +142,7 @@ void Connection::end() noexcept {
   if (channel_.has_pending()) return;
   if (is_ending_) return lose(why_);
   // The TCP connection may know better why nothing gets through.
-  look();
+  check();
   if (!is_ending_)
     lose(channel_.is_silent_failure() ? core::ProviderError::PeerUnreachable : core::ProviderError::PeerDied);
 }
@@ -168,7 +168,7 @@ void Connection::shut_down() noexcept {
     if (channel_.acknowledged() == channel_.sent() || channel_.has_failed()) break;
     // Who has left acknowledges nothing any more.
     control_.advance();
-    look();
+    check();
     if (stage_ != Stage::Shut) return;
     pollfd nothing{};
     (void)::poll(&nothing, 0, linger_step_ms);
@@ -210,7 +210,7 @@ bool Connection::arm() noexcept {
 }
 
 void Connection::disarm() noexcept {
-  looks_ = true;
+  checks_ = true;
   channel_.disarm();
   control_.disarm();
 }

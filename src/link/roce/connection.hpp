@@ -103,7 +103,7 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
   Result<void> start(std::string_view name, std::span<const std::byte> data);
   Result<void> accept(std::unique_ptr<Request> request, std::span<const std::byte> data);
   void advance() noexcept {
-    looks_ = true;
+    checks_ = true;
     control_.advance();
   }
   void shut_down() noexcept;
@@ -160,8 +160,8 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
       control_.advance();
       if (stage_ != Stage::Open) return 0;
     }
-    if (looks_ || ++polls_ % polls_per_look == 0) [[unlikely]]
-      look();
+    if (checks_ || ++polls_ % polls_per_check == 0) [[unlikely]]
+      check();
     if (stage_ != Stage::Open) [[unlikely]]
       return 0;
     const int taken = channel_.poll([&](std::span<const std::byte> message) noexcept {
@@ -187,7 +187,7 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
 
  private:
   enum class Stage : uint8_t { Idle, Connecting, Open, Shut, Over };
-  static constexpr uint32_t polls_per_look = 64;
+  static constexpr uint32_t polls_per_check = 64;
   // The one frame on the TCP connection: who leaves says how many messages it has consumed (Done, a = that).
   struct LastWord {
     Connection* connection;
@@ -205,12 +205,12 @@ class Connection final : public proto::LinkBase, tcp::ConnectionEvents, proto::C
   void refused(int error, core::ProviderError why, std::span<const std::byte> data) noexcept override;
   void disconnected(core::ProviderError why) noexcept override;
 
-  [[gnu::noinline]] void look() noexcept;
+  [[gnu::noinline]] void check() noexcept;
   [[gnu::noinline, gnu::cold]] void end() noexcept;
   void lose(core::ProviderError why) noexcept;
 
   Stage stage_ = Stage::Idle;
-  bool looks_ = false;      // at the TCP connection, at the next poll
+  bool checks_ = false;     // at the TCP connection, at the next poll
   bool is_ending_ = false;  // the peer has left: what came before is still to be shown
   bool misbehaved_ = false;
   uint32_t polls_ = 0;

@@ -423,7 +423,7 @@ void Device::run() noexcept {
     guard = std::unique_lock(lock_, std::adopt_lock);
     thread_works_ = true;
     if (policy_.stands_aside()) {
-      look();
+      check();
     } else {
       const uint64_t packets = counters_.packets_by_thread;
       work(sockets_ready);
@@ -497,7 +497,7 @@ bool Device::sleep() noexcept {
   if (after_unlock_ != nullptr) after_unlock_->after_unlock();
   const uint64_t until = sleep.until;
   int ready = wait_for(on.fds.data(), on.count, until == UINT64_MAX ? until : until > now ? until - now : 0);
-  while (ready == 0 && looks_away()) ready = wait_for(on.fds.data(), 1, policy_.look_ns());
+  while (ready == 0 && skips_checks()) ready = wait_for(on.fds.data(), 1, policy_.check_ns());
   lock_.lock();
   policy_.woke();
   ++counters_.wakes;
@@ -519,7 +519,7 @@ bool Device::spin(int (*has_event)(void* of), void* of) noexcept {
   const uint64_t polled_at = policy_.polled_at();
   for (uint64_t until = now + SpinPolicy::spin_ns; now < until && policy_.polled_at() == polled_at;
        now = clock_.now()) {
-    policy_.program_looks(now);
+    policy_.program_checks(now);
     if (const int packets = poll_packets(now); packets != 0) {
       counters_.packets_by_program += static_cast<uint64_t>(packets);
       until = std::min(now + SpinPolicy::spin_ns, end);
@@ -583,7 +583,7 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
     constexpr int rounds = 64;
     for (int i = 0; i < rounds; ++i) {
       const uint64_t now = clock_.now();
-      policy_.program_looks(now);
+      policy_.program_checks(now);
       const int packets = poll_packets(now);
       counters_.packets_by_program += static_cast<uint64_t>(packets);
       if (packets == 0 || has_event(of) != 0) break;
@@ -610,9 +610,9 @@ Device::Slept Device::sleep_instead(int fd, int (*has_event)(void* of), void* of
   return has_event(of) != 0 ? Slept::Over : await(fd, mask);
 }
 
-bool Device::looks_away() noexcept {
-  if (!policy_.may_look_away() || stop_.load(std::memory_order_relaxed)) return false;
-  return policy_.looks_away(os::monotonic_ns());
+bool Device::skips_checks() noexcept {
+  if (!policy_.may_skip_checks() || stop_.load(std::memory_order_relaxed)) return false;
+  return policy_.skips_checks(os::monotonic_ns());
 }
 
 void Device::work(bool sockets_ready) noexcept {
@@ -632,25 +632,25 @@ void Device::work(bool sockets_ready) noexcept {
   }
 }
 
-void Device::look() noexcept {
+void Device::check() noexcept {
   const uint64_t now = clock_.now();
   if (policy_.has_sleeper()) {
-    if (policy_.looks_beside_sleeper(now, adapter_.next_due(), has_unsent()) || (shm_ && shm_->is_due(now)))
+    if (policy_.checks_beside_sleeper(now, adapter_.next_due(), has_unsent()) || (shm_ && shm_->is_due(now)))
       counters_.packets_by_thread += static_cast<uint64_t>(poll_packets(now));
     return;
   }
-  switch (policy_.look(now)) {
-    case ProgressPolicy::Look::Nothing:
+  switch (policy_.check(now)) {
+    case ProgressPolicy::Check::Nothing:
       return;
-    case ProgressPolicy::Look::Send:
+    case ProgressPolicy::Check::Send:
       return send_late();
-    case ProgressPolicy::Look::Take:
+    case ProgressPolicy::Check::Take:
       break;
   }
   const uint64_t one_sided = adapter_.counters().one_sided;
   const int packets = poll_packets(now);
   counters_.packets_by_thread += static_cast<uint64_t>(packets);
-  policy_.looked(now, packets, adapter_.counters().one_sided != one_sided);
+  policy_.checked(now, packets, adapter_.counters().one_sided != one_sided);
 }
 
 }  // namespace weft::link::roce

@@ -113,7 +113,7 @@ class Device final : proto::roce::PacketOutput {
   // For a thread of the program whose queue is empty: takes what came, sends what is due. Returns how many packets.
   // An acknowledgement waits for the next call that posts or finds the queue empty, so that it leaves in the system call of
   // what the program sends because of the message. It waits over UDP, and after one-sided operations over shared memory as
-  // well, while the progress thread stands aside or wakes within look_ns_max, which is no more than half of the timeout.
+  // well, while the progress thread stands aside or wakes within check_ns_max, which is no more than half of the timeout.
   int poll() noexcept;
   // The progress thread leaves packets to the program, which polls.
   bool stands_aside() const noexcept { return policy_.stands_aside(); }
@@ -163,7 +163,7 @@ class Device final : proto::roce::PacketOutput {
     }
   }
   // A thread of the program arms a queue, and is about to sleep until its event. The progress thread takes the packets then, unless
-  // that thread sleeps in sleep_instead(), as it did last time. If it does not, the progress thread notices within look_ns_max. `thread`: any address that no other thread has.
+  // that thread sleeps in sleep_instead(), as it did last time. If it does not, the progress thread notices within check_ns_max. `thread`: any address that no other thread has.
   void expect_sleep(proto::roce::CompletionQueue& cq, bool solicited_only,
                     const void* thread = nullptr) noexcept {
     cq.arm(solicited_only, thread);
@@ -229,9 +229,9 @@ class Device final : proto::roce::PacketOutput {
   // The progress thread.
   void run() noexcept;
   void work(bool sockets_ready) noexcept;
-  void look() noexcept;
+  void check() noexcept;
   void step_aside() noexcept;
-  bool looks_away() noexcept;  // without the lock
+  bool skips_checks() noexcept;  // without the lock
   void spin_for_sleeper() noexcept;
   void let_others(bool yields = false) noexcept;
   // What a sleep is on; the first is the sleeper's own.

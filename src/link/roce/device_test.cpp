@@ -252,7 +252,7 @@ TEST(RoceDevice, AcknowledgementsOfAProgramThatStopsPollingArrive) {
   EXPECT_EQ(a.packets().timeouts, 0U);
 }
 
-// The thread may look as late as after look_ns_max, and the peer repeats what is not acknowledged in time.
+// The thread may look as late as after check_ns_max, and the peer repeats what is not acknowledged in time.
 TEST(RoceDevice, AcknowledgementsWaitOnlyWhereTimeoutsAreLong) {
   for (const uint8_t timeout : {uint8_t{14}, uint8_t{8}}) {
     Side a("127.0.0.1:0", true, false), b("127.0.0.1:0", true, false);

@@ -55,7 +55,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
 }
 
 void Messages::poll_requests() noexcept try {
-  looks_ = false;
+  checks_ = false;
   listener_.poll();
   while (auto request = listener_.next()) {
     Connection& connection = add();
@@ -111,7 +111,7 @@ bool Messages::arm() noexcept {
 }
 
 void Messages::disarm() noexcept {
-  looks_ = true;
+  checks_ = true;
   for (auto& connection : all_) connection->link_.disarm();
 }
 

@@ -89,7 +89,7 @@ class Messages {
 
   template <class Handler>
   int poll(Handler& handler) noexcept {
-    if (looks_ || ++polls_ % polls_per_look == 0) poll_requests();
+    if (checks_ || ++polls_ % polls_per_check == 0) poll_requests();
     int taken = 0;
     for (size_t i = 0; i < all_.size(); ++i) {  // callbacks may add some
       Connection& connection = *all_[i];
@@ -105,7 +105,7 @@ class Messages {
   void disarm() noexcept;
 
  private:
-  static constexpr uint32_t polls_per_look = 32;
+  static constexpr uint32_t polls_per_check = 32;
 
   template <class Handler>
   struct Shown {
@@ -148,7 +148,7 @@ class Messages {
   bool watch(Connection& connection) noexcept;
 
   std::vector<std::unique_ptr<Connection>> all_;
-  bool looks_ = false;
+  bool checks_ = false;
   bool has_closed_ = false;
   uint32_t polls_ = 0;
   // Cold below.

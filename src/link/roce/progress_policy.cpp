@@ -8,14 +8,14 @@ void ProgressPolicy::limit_sleep(Sleep& sleep, uint64_t now, bool has_unsent, bo
   if (has_unsent || batches_) sleep.until = std::min(sleep.until, now + no_room_ns);
   if (sleep.is_aside) {
     // A timer that the program is late for must not keep the thread awake.
-    sleep.until = std::max(std::min<uint64_t>(sleep.until, now + look_ns_), now + scaled(least_sleep_ns));
+    sleep.until = std::max(std::min<uint64_t>(sleep.until, now + check_ns_), now + scaled(least_sleep_ns));
     return;
   }
   if (defers_acknowledgement_)
     sleep.until = std::min(sleep.until, timers_.get<Timer::DeferredAcknowledgement>());
   // What waits for the program's next call may wait so long for this thread.
   if (sleep.arms && is_active(now, scaled(active_ns)))
-    sleep.until = std::min(sleep.until, now + scaled(look_ns_max));
+    sleep.until = std::min(sleep.until, now + scaled(check_ns_max));
   // A person who looks while nothing happens sees what happened last.
   if (has_news) sleep.until = std::min(sleep.until, timers_.get<Timer::Statistics>());
 }
@@ -32,42 +32,42 @@ void ProgressPolicy::falls_asleep(Sleep& sleep, uint64_t now, const Armed& armed
   timers_.at<Timer::ThreadDue>() = sleep.until;
 }
 
-bool ProgressPolicy::looks_away(uint64_t now) noexcept {
+bool ProgressPolicy::skips_checks(uint64_t now) noexcept {
   if (defers_acknowledgement_ && is_due<Timer::DeferredAcknowledgement>(now)) return false;
   // The program's clock may be a moment ahead.
   if (!takes_itself(before_waking(now))) return false;
-  look_ns_ = std::min<uint64_t>(2 * look_ns_, has_batched_ ? no_room_ns : scaled(look_ns_max));
+  check_ns_ = std::min<uint64_t>(2 * check_ns_, has_batched_ ? no_room_ns : scaled(check_ns_max));
   has_batched_ = false;
   const auto wakes_at = [&](uint64_t time) {
     timers_.at<Timer::ThreadWakes>() = time;
     timers_.at<Timer::ThreadDue>() = time;
   };
-  wakes_at(now + look_ns_);
+  wakes_at(now + check_ns_);
   // A program that began to batch meanwhile has seen the last time, which is over: the fence is that of batch().
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (batches_ && look_ns_ > no_room_ns) [[unlikely]] {
-    look_ns_ = no_room_ns;
-    wakes_at(now + look_ns_);
+  if (batches_ && check_ns_ > no_room_ns) [[unlikely]] {
+    check_ns_ = no_room_ns;
+    wakes_at(now + check_ns_);
   }
   return true;
 }
 
-ProgressPolicy::Look ProgressPolicy::look(uint64_t now) noexcept {
-  const uint64_t longest = has_batched_ ? no_room_ns : scaled(look_ns_max);
+ProgressPolicy::Check ProgressPolicy::check(uint64_t now) noexcept {
+  const uint64_t longest = has_batched_ ? no_room_ns : scaled(check_ns_max);
   has_batched_ = false;
   if (batches_ || (defers_acknowledgement_ && is_due<Timer::DeferredAcknowledgement>(now))) {
-    look_ns_ = scaled(look_ns_min);
-    return Look::Send;
+    check_ns_ = scaled(check_ns_min);
+    return Check::Send;
   }
   if (takes_itself(before_waking(now))) {
-    look_ns_ = std::min<uint64_t>(2 * look_ns_, longest);
-    return Look::Nothing;
+    check_ns_ = std::min<uint64_t>(2 * check_ns_, longest);
+    return Check::Nothing;
   }
-  return Look::Take;
+  return Check::Take;
 }
 
-void ProgressPolicy::looked(uint64_t now, int packets, bool is_one_sided) noexcept {
-  if (packets != 0) look_ns_ = scaled(look_ns_min);
+void ProgressPolicy::checked(uint64_t now, int packets, bool is_one_sided) noexcept {
+  if (packets != 0) check_ns_ = scaled(check_ns_min);
   if (is_active(before_waking(now), scaled(active_ns)) && !is_one_sided) return;
   is_aside_ = false;
   slept_instead_ = false;
@@ -98,7 +98,7 @@ bool ProgressPolicy::program_sleep_begins(const ProgramSleep& sleep) noexcept {
 bool ProgressPolicy::program_sleep_ends(const ProgramSleep& sleep, uint64_t now,
                                         bool armed_by_other) noexcept {
   has_sleeper_ = false;
-  look_ns_ = scaled(look_ns_max);
+  check_ns_ = scaled(check_ns_max);
   // A thread that polls takes what is for this one, too, and is not to wake it for each packet.
   slept_instead_ = !sleep.is_vain();
   if (!slept_instead_) return true;  // the progress thread looks whether that thread goes on polling
@@ -107,7 +107,7 @@ bool ProgressPolicy::program_sleep_ends(const ProgramSleep& sleep, uint64_t now,
     is_aside_ = false;
     return true;
   }
-  return timers_.get<Timer::ThreadWakes>() > now + scaled(look_ns_max);
+  return timers_.get<Timer::ThreadWakes>() > now + scaled(check_ns_max);
 }
 
 }  // namespace weft::link::roce

@@ -7,7 +7,7 @@
 //   posts     posted(), batch(), wakes_for_timer()
 //   sockets   sockets_polled(); is_due(Timer::Sockets)
 //   sends     released(): all that waited has left
-//   thread    plan_sleep(), falls_asleep(), looks_away(), woke(); then look() and looked() while it stands aside, else turn_begins(),
+//   thread    plan_sleep(), falls_asleep(), skips_checks(), woke(); then check() and checked() while it stands aside, else turn_begins(),
 //             leaves_to_program(), goes_on() for each turn
 //   sleepers  expect_sleep(), program_sleep_begins(), program_plans(), ProgramSleep::woke(), program_sleep_ends()
 // Where a decision is to wake the thread the owner does so and calls thread_notified().
@@ -67,7 +67,7 @@ class TimeTable {
 
 // What comes at a time, or is allowed from then on. 0: at once.
 enum class Timer : uint8_t {
-  // The thread wakes; 0: it is awake, or the device has none. batch() and looks_away() order it with batches_ by a fence of each side.
+  // The thread wakes; 0: it is awake, or the device has none. batch() and skips_checks() order it with batches_ by a fence of each side.
   ThreadWakes,
   // The thread sends the deferred acknowledgement. Not ordered with defers_acknowledgement_: the thread may read an earlier time, then it takes the
   // lock and checks again.
@@ -84,7 +84,7 @@ enum class Timer : uint8_t {
 
 // When something happened last.
 enum class Last : uint8_t {
-  Look,  // the program looked for packets. Never goes back: the thread may read an earlier one, then it takes the lock
+  Check,  // the program looked for packets. Never goes back: the thread may read an earlier one, then it takes the lock
   WithLock,
   Poll = WithLock,  // the program polled
   Post,             // the program posted
@@ -112,8 +112,8 @@ class ProgressPolicy {
   static constexpr uint64_t polling_ns =
       20'000;  // likewise, and one-sided operations for which it does not poll
   static constexpr uint64_t least_sleep_ns = 20'000;  // of a thread that stands aside
-  static constexpr uint64_t look_ns_min = 50'000;
-  static constexpr uint64_t look_ns_max = 1'000'000;
+  static constexpr uint64_t check_ns_min = 50'000;
+  static constexpr uint64_t check_ns_max = 1'000'000;
   static constexpr unsigned vain_max = 3;  // spurious wake-ups in a row
   static constexpr unsigned polls_of_a_sleeper =
       16;  // a program that arms a queue and polls it no more often, sleeps
@@ -124,7 +124,7 @@ class ProgressPolicy {
   // While packets come by shared memory and the sockets have been quiet, a poll of the sockets is a system call that
   // finds nothing.
   static constexpr uint64_t quiet_ns = 200'000;
-  static constexpr uint64_t quiet_look_ns = 10'000;
+  static constexpr uint64_t quiet_check_ns = 10'000;
   static constexpr unsigned vain_polls =
       4;  // of which one asks for the time, while shared memory alone has to be polled
   static constexpr unsigned polled_per_poll = 16;
@@ -146,7 +146,7 @@ class ProgressPolicy {
   // The thread's times are so many times as long: system calls and wake-ups are slow.
   void set_scale(uint64_t scale) noexcept {
     scale_ = scale;
-    look_ns_ = scaled(look_ns_min);
+    check_ns_ = scaled(check_ns_min);
   }
   uint64_t scaled(uint64_t ns) const noexcept { return ns * scale_; }
 
@@ -189,7 +189,7 @@ class ProgressPolicy {
   void takes(uint64_t now) noexcept {
     vain_polls_left_ = vain_polls - 1;
     last_.at<Last::Poll>() = now;
-    last_.at<Last::Look>() = now;
+    last_.at<Last::Check>() = now;
   }
   struct Taken {
     int packets = 0;
@@ -210,10 +210,10 @@ class ProgressPolicy {
     const bool is_train = defers_acknowledgement_ && now < timers_.get<Timer::Train>();
     if ((!defers_acknowledgement_ || is_train) && (taken.by_socket || taken.is_one_sided) &&
         taken.packets <= late_packets_max && queue_pairs.owes_acknowledgement_alone() && !has_sleeper_ &&
-        settings.may_wait && settings.has_thread && queue_pairs.may_wait(scaled(look_ns_max))) {
+        settings.may_wait && settings.has_thread && queue_pairs.may_wait(scaled(check_ns_max))) {
       // The thread sends it where the program makes no call.
-      if (!thread_looks_soon(now))
-        // It sleeps until a packet comes, and next time no longer than look_ns_max.
+      if (!thread_checks_soon(now))
+        // It sleeps until a packet comes, and next time no longer than check_ns_max.
         return taken.is_one_sided ? Answer::WakeAndSend : Answer::Send;
       if (is_train) return Answer::Wait;
       defer(now);
@@ -236,19 +236,19 @@ class ProgressPolicy {
     if (batches_) return false;
     batches_ = true;
     has_batched_ = true;
-    // Either this load sees when the thread wakes, or the thread's second look in looks_away() sees the flag.
+    // Either this load sees when the thread wakes, or the thread's second look in skips_checks() sees the flag.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return timers_.get<Timer::ThreadWakes>() > now + no_room_ns;
   }
   // A timer is due before the thread wakes.
   bool is_before_thread(uint64_t due) const noexcept { return due < timers_.get<Timer::QueuePairs>(); }
   // Then. True: wake the thread. A probe (proto/roce/tail.cpp) alone wakes the thread at most once in
-  // probe_wake_ns, and not where the thread wakes within look_ns_max.
+  // probe_wake_ns, and not where the thread wakes within check_ns_max.
   template <QueuePairTimes Q>
   bool wakes_for_timer(uint64_t now, const Q& queue_pairs) noexcept {
     uint64_t otherwise = 0;
     if (queue_pairs.is_probe_next(otherwise) && otherwise >= timers_.get<Timer::ThreadWakes>()) {
-      if (timers_.get<Timer::ThreadWakes>() <= now + scaled(look_ns_max) || !is_due<Timer::ProbeWake>(now))
+      if (timers_.get<Timer::ThreadWakes>() <= now + scaled(check_ns_max) || !is_due<Timer::ProbeWake>(now))
         return false;
       timers_.at<Timer::ProbeWake>() = now + probe_wake_ns;
     }
@@ -267,7 +267,7 @@ class ProgressPolicy {
   void sockets_polled(uint64_t now, int packets, bool has_rings) noexcept {
     if (packets != 0) last_.at<Last::SocketPackets>() = now;
     const bool is_quiet = has_rings && now - last_.get<Last::SocketPackets>() > quiet_ns;
-    timers_.at<Timer::Sockets>() = is_quiet ? now + quiet_look_ns : 0;
+    timers_.at<Timer::Sockets>() = is_quiet ? now + quiet_check_ns : 0;
   }
   // What waited is sent.
   void released() noexcept {
@@ -314,29 +314,29 @@ class ProgressPolicy {
   }
 
   // --- without the lock ---
-  // Whether the program takes packets itself and nothing waits for the thread, so that it sleeps for another look_ns(). The lock of a program that
+  // Whether the program takes packets itself and nothing waits for the thread, so that it sleeps for another check_ns(). The lock of a program that
   // polls is taken most of the time: to wait for it makes a system call of each of the program's calls.
-  bool may_look_away() const noexcept { return is_aside_ && !batches_; }
-  bool looks_away(uint64_t now) noexcept;  // then
-  uint64_t look_ns() const noexcept { return look_ns_; }
+  bool may_skip_checks() const noexcept { return is_aside_ && !batches_; }
+  bool skips_checks(uint64_t now) noexcept;  // then
+  uint64_t check_ns() const noexcept { return check_ns_; }
 
   // --- the thread is awake and stands aside ---
-  enum class Look : uint8_t {
+  enum class Check : uint8_t {
     Nothing,
     Send,  // what waits. Alone: a timer that was set when a packet was posted must not find that it is due before it has left
-    Take,  // packets; then looked()
+    Take,  // packets; then checked()
   };
-  Look look(uint64_t now) noexcept;
-  void looked(uint64_t now, int packets, bool is_one_sided) noexcept;
+  Check check(uint64_t now) noexcept;
+  void checked(uint64_t now, int packets, bool is_one_sided) noexcept;
   // Instead of both while a thread of the program sleeps, which takes what arrives: the timers are left to this one.
-  bool looks_beside_sleeper(uint64_t now, uint64_t due, bool has_unsent) const noexcept {
+  bool checks_beside_sleeper(uint64_t now, uint64_t due, bool has_unsent) const noexcept {
     return now >= std::min(due, timers_.get<Timer::Statistics>()) || has_unsent || batches_ ||
            defers_acknowledgement_;
   }
   void stand_aside() noexcept {
     is_aside_ = true;
     vain_ = 0;
-    look_ns_ = scaled(look_ns_min);
+    check_ns_ = scaled(check_ns_min);
   }
 
   // --- the thread is awake and takes packets, turn by turn ---
@@ -377,7 +377,7 @@ class ProgressPolicy {
 
   // --- threads of the program that sleep --- `thread`: any address that no other thread has.
   // One arms a queue, and is about to sleep until its event. True: wake the progress thread, which takes the packets then, unless that thread sleeps
-  // in the device, as it did last time. If it does not, the progress thread notices within look_ns_max.
+  // in the device, as it did last time. If it does not, the progress thread notices within check_ns_max.
   bool expect_sleep(const void* thread) noexcept {
     sleeper_polls_left_ = polls_of_a_sleeper;
     vain_ = 0;
@@ -409,7 +409,7 @@ class ProgressPolicy {
     if (is_sleeping(thread)) has_sleeper_ = false;
   }
   bool program_sleep_begins(const ProgramSleep& sleep) noexcept;  // true: wake the progress thread
-  void program_looks(uint64_t now) noexcept { last_.at<Last::Look>() = now; }  // and takes what came
+  void program_checks(uint64_t now) noexcept { last_.at<Last::Check>() = now; }  // and takes what came
   struct ProgramPlan {
     uint64_t limit_ns = UINT64_MAX;
     bool wakes_thread = false;  // a timer is due before it wakes. Probes are the sleeper's
@@ -436,13 +436,13 @@ class ProgressPolicy {
   bool is_active(uint64_t now, uint64_t in_ns) const noexcept {
     return last_.get<Last::Poll>() + in_ns > now || last_.get<Last::Post>() + in_ns > now;
   }
-  bool polls_now(uint64_t now) const noexcept { return now - last_.get<Last::Look>() < scaled(polling_ns); }
+  bool polls_now(uint64_t now) const noexcept { return now - last_.get<Last::Check>() < scaled(polling_ns); }
   // The time by which the program is judged: to wake the thread may take the program's processor for a while.
   uint64_t before_waking(uint64_t now) const noexcept {
     return std::min(now, timers_.get<Timer::ThreadDue>());
   }
   bool takes_itself(uint64_t then) const noexcept {
-    return last_.get<Last::Look>() + scaled(taking_ns) > then;
+    return last_.get<Last::Check>() + scaled(taking_ns) > then;
   }
   void defer(uint64_t now) noexcept {
     defers_acknowledgement_ = true;
@@ -450,8 +450,8 @@ class ProgressPolicy {
   }
   void limit_sleep(Sleep& sleep, uint64_t now, bool has_unsent, bool has_news) const noexcept;
 
-  bool thread_looks_soon(uint64_t now) const noexcept {
-    return is_aside_ || timers_.get<Timer::ThreadWakes>() <= now + scaled(look_ns_max);
+  bool thread_checks_soon(uint64_t now) const noexcept {
+    return is_aside_ || timers_.get<Timer::ThreadWakes>() <= now + scaled(check_ns_max);
   }
   // Whether the program posted because of the last one-sided operation that came alone: then it will of this one, and the
   // acknowledgement leaves with what it posts. The peer that waits for the acknowledgement takes both.
@@ -472,9 +472,9 @@ class ProgressPolicy {
       0;                // until the program, which said that it would sleep, counts as one that does not
   unsigned posts_ = 0;  // since the last poll
   bool is_armed_ = false;
-  // An acknowledgement waits for the program's next call. A thread that reads false meanwhile looks again within look_ns_max.
+  // An acknowledgement waits for the program's next call. A thread that reads false meanwhile looks again within check_ns_max.
   Glimpsed<bool> defers_acknowledgement_ = false;
-  // Packets wait in the ports for the program's next call. batch() and looks_away() order it with Timer::ThreadWakes by a fence of each side.
+  // Packets wait in the ports for the program's next call. batch() and skips_checks() order it with Timer::ThreadWakes by a fence of each side.
   Glimpsed<bool> batches_ = false;
   // Since the thread's last look, which resets it. Set before the fence of batch(); one that is lost in a reset is found by the second look behind the
   // thread's fence.
@@ -491,7 +491,7 @@ class ProgressPolicy {
   uint64_t scale_ = 1;
   // From one look to the next. The thread doubles it without the lock, a thread of the program that slept sets the longest one: either may win, and
   // both are within the bounds.
-  Glimpsed<uint64_t> look_ns_ = look_ns_min;
+  Glimpsed<uint64_t> check_ns_ = check_ns_min;
 };
 
 }  // namespace weft::link::roce

@@ -11,7 +11,7 @@ namespace {
 
 using Policy = ProgressPolicy;
 using Answer = Policy::Answer;
-using Look = Policy::Look;
+using Check = Policy::Check;
 
 constexpr uint64_t us = 1'000;
 constexpr uint64_t ms = 1'000'000;
@@ -96,12 +96,12 @@ struct Progress : ::testing::Test {
     ASSERT_TRUE(policy.stands_aside());
   }
   // The thread sleeps as planned, then looks. The program polls just before.
-  Look sleep_and_look(bool polls) {
+  Check sleep_and_check(bool polls) {
     const uint64_t ns = sleep();
     wait(ns);
-    if (polls) policy.program_looks(now);
+    if (polls) policy.program_checks(now);
     policy.woke();
-    return policy.look(now);
+    return policy.check(now);
   }
 
   uint64_t now = 1'000 * ms;
@@ -145,13 +145,13 @@ TEST_F(RoceProgressPolicy, AcknowledgementsOfSharedMemoryWaitAfterOneSidedOperat
 }
 
 TEST_F(RoceProgressPolicy, AcknowledgementWaitsWhereTheArmedThreadWakesSoon) {
-  pairs.due = now + Policy::look_ns_max;
+  pairs.due = now + Policy::check_ns_max;
   (void)sleep();
   EXPECT_EQ(poll(1), Answer::Wait);
   EXPECT_EQ(poll(0), Answer::Send);
   policy.woke();
   wait(Policy::active_ns);  // the program was active, and is not
-  pairs.due = now + Policy::look_ns_max + 1;
+  pairs.due = now + Policy::check_ns_max + 1;
   (void)sleep();
   EXPECT_EQ(poll(1), Answer::Send);
   EXPECT_EQ(notices, 0);
@@ -162,16 +162,16 @@ TEST_F(RoceProgressPolicy, OneSidedOperationWakesAThreadThatSleepsLong) {
   (void)sleep();
   EXPECT_EQ(poll(1, true, true), Answer::WakeAndSend);
   policy.woke();
-  EXPECT_EQ(sleep(), Policy::look_ns_max);  // the program has just polled
+  EXPECT_EQ(sleep(), Policy::check_ns_max);  // the program has just polled
   EXPECT_EQ(poll(1, true, true), Answer::Wait);
   EXPECT_EQ(notices, 1);
 }
 
 TEST_F(RoceProgressPolicy, AcknowledgementWaitsForHalfOfTheTimeoutAtMost) {
   stand_aside();
-  pairs.timeout = 2 * Policy::look_ns_max - 1;
+  pairs.timeout = 2 * Policy::check_ns_max - 1;
   EXPECT_EQ(poll(1), Answer::Send);
-  pairs.timeout = 2 * Policy::look_ns_max;
+  pairs.timeout = 2 * Policy::check_ns_max;
   EXPECT_EQ(poll(1), Answer::Wait);
 }
 
@@ -231,18 +231,18 @@ TEST_F(RoceProgressPolicy, PostingsDoNotWaitForAThreadThatDoesNotStandAside) {
 
 TEST_F(RoceProgressPolicy, ThreadLooksWithin200UsAtWhatWasPosted) {
   stand_aside();
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(sleep_and_look(true), Look::Nothing);
-  EXPECT_EQ(sleep(), Policy::look_ns_max);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(sleep_and_check(true), Check::Nothing);
+  EXPECT_EQ(sleep(), Policy::check_ns_max);
   for (int i = 0; i < 2; ++i) (void)post();
   EXPECT_EQ(notices, 0);
   EXPECT_TRUE(post());
   EXPECT_EQ(notices, 1);  // it would have come too late
-  EXPECT_FALSE(policy.may_look_away());
+  EXPECT_FALSE(policy.may_skip_checks());
   policy.woke();
-  EXPECT_EQ(policy.look(now), Look::Send);
+  EXPECT_EQ(policy.check(now), Check::Send);
   policy.released();
   EXPECT_TRUE(post());
-  EXPECT_EQ(sleep(), Policy::look_ns_min);
+  EXPECT_EQ(sleep(), Policy::check_ns_min);
   EXPECT_TRUE(post());
   EXPECT_EQ(notices, 1);
   // While the program goes on so no look is later than that.
@@ -252,9 +252,9 @@ TEST_F(RoceProgressPolicy, ThreadLooksWithin200UsAtWhatWasPosted) {
     wait(plan.until - now);
     EXPECT_TRUE(post());
     policy.released();
-    policy.program_looks(now);
+    policy.program_checks(now);
     policy.woke();
-    EXPECT_EQ(policy.look(now), Look::Nothing);
+    EXPECT_EQ(policy.check(now), Check::Nothing);
   }
   EXPECT_EQ(notices, 1);
 }
@@ -354,9 +354,9 @@ TEST_F(RoceProgressPolicy, LooksAreRarerWhileTheProgramPolls) {
   for (const uint64_t expected : {50 * us, 100 * us, 200 * us, 400 * us, 800 * us, ms, ms}) {
     EXPECT_EQ(sleep(), expected);
     wait(expected);
-    policy.program_looks(now);
+    policy.program_checks(now);
     policy.woke();
-    EXPECT_EQ(policy.look(now), Look::Nothing);
+    EXPECT_EQ(policy.check(now), Check::Nothing);
   }
 }
 
@@ -365,15 +365,15 @@ TEST_F(RoceProgressPolicy, ThreadLooksAwayWhileTheProgramTakesPackets) {
   stand_aside();
   (void)sleep();
   for (const uint64_t expected : {100 * us, 200 * us, 400 * us, 800 * us, ms, ms}) {
-    wait(policy.look_ns());
-    policy.program_looks(now - Policy::taking_ns + 1);
-    ASSERT_TRUE(policy.may_look_away());
-    EXPECT_TRUE(policy.looks_away(now));
-    EXPECT_EQ(policy.look_ns(), expected);
+    wait(policy.check_ns());
+    policy.program_checks(now - Policy::taking_ns + 1);
+    ASSERT_TRUE(policy.may_skip_checks());
+    EXPECT_TRUE(policy.skips_checks(now));
+    EXPECT_EQ(policy.check_ns(), expected);
   }
-  wait(policy.look_ns());
-  policy.program_looks(now - Policy::taking_ns);
-  EXPECT_FALSE(policy.looks_away(now));
+  wait(policy.check_ns());
+  policy.program_checks(now - Policy::taking_ns);
+  EXPECT_FALSE(policy.skips_checks(now));
 }
 
 // To be woken may take the program's processor for a while: the program is judged by the time that the sleep was to end.
@@ -382,11 +382,11 @@ TEST_F(RoceProgressPolicy, ProgramIsJudgedByTheTimeThatTheThreadWasDue) {
   wait(sleep());
   policy.takes(now - us);
   wait(10 * ms);
-  EXPECT_TRUE(policy.looks_away(now));
-  wait(policy.look_ns() + 10 * ms);
+  EXPECT_TRUE(policy.skips_checks(now));
+  wait(policy.check_ns() + 10 * ms);
   policy.woke();
-  EXPECT_EQ(policy.look(now), Look::Take);
-  policy.looked(now, 0, false);
+  EXPECT_EQ(policy.check(now), Check::Take);
+  policy.checked(now, 0, false);
   EXPECT_FALSE(policy.stands_aside());
 }
 
@@ -395,14 +395,14 @@ TEST_F(RoceProgressPolicy, ThreadDoesNotLookAwayFromWhatWaits) {
   (void)sleep();
   EXPECT_EQ(poll(1), Answer::Wait);
   wait(Policy::late_ns - 1);
-  EXPECT_TRUE(policy.looks_away(now));
+  EXPECT_TRUE(policy.skips_checks(now));
   wait(1);
-  EXPECT_FALSE(policy.looks_away(now));
+  EXPECT_FALSE(policy.skips_checks(now));
   policy.woke();
-  EXPECT_EQ(policy.look(now), Look::Send);
+  EXPECT_EQ(policy.check(now), Check::Send);
   policy.released();
   for (int i = 0; i < 3; ++i) (void)post();
-  EXPECT_FALSE(policy.may_look_away());
+  EXPECT_FALSE(policy.may_skip_checks());
 }
 
 // A program that begins to batch while the thread plans its next look.
@@ -411,12 +411,12 @@ TEST_F(RoceProgressPolicy, ThreadThatLooksAwaySeesWhatBeganToWaitMeanwhile) {
   (void)sleep();
   (void)policy.batch(now);
   policy.woke();
-  EXPECT_EQ(policy.look(now), Look::Send);  // from here on the thread does not know of a batch
+  EXPECT_EQ(policy.check(now), Check::Send);  // from here on the thread does not know of a batch
   for (const uint64_t expected : {100 * us, Policy::no_room_ns, Policy::no_room_ns}) {
-    wait(policy.look_ns());
-    policy.program_looks(now);
-    EXPECT_TRUE(policy.looks_away(now));  // it had passed may_look_away()
-    EXPECT_EQ(policy.look_ns(), expected);
+    wait(policy.check_ns());
+    policy.program_checks(now);
+    EXPECT_TRUE(policy.skips_checks(now));  // it had passed may_skip_checks()
+    EXPECT_EQ(policy.check_ns(), expected);
   }
 }
 
@@ -425,15 +425,15 @@ TEST_F(RoceProgressPolicy, ThreadComesForwardWhereNobodyHasPolledOrPosted) {
   (void)poll(1, false);
   (void)sleep();
   wait(Policy::taking_ns);
-  EXPECT_EQ(policy.look(now), Look::Take);
-  policy.looked(now, 0, false);
+  EXPECT_EQ(policy.check(now), Check::Take);
+  policy.checked(now, 0, false);
   EXPECT_TRUE(policy.stands_aside());  // it has polled less than 100 us ago
   policy.woke();
   (void)sleep();
   wait(Policy::active_ns);
   policy.woke();
-  EXPECT_EQ(policy.look(now), Look::Take);
-  policy.looked(now, 0, false);
+  EXPECT_EQ(policy.check(now), Check::Take);
+  policy.checked(now, 0, false);
   EXPECT_FALSE(policy.stands_aside());
 }
 
@@ -442,22 +442,22 @@ TEST_F(RoceProgressPolicy, ThreadComesForwardForOneSidedOperationsThatNobodyTook
   (void)poll(1, false);
   (void)sleep();
   wait(Policy::taking_ns);
-  EXPECT_EQ(policy.look(now), Look::Take);
-  policy.looked(now, 1, true);
+  EXPECT_EQ(policy.check(now), Check::Take);
+  policy.checked(now, 1, true);
   EXPECT_FALSE(policy.stands_aside());
 }
 
 TEST_F(RoceProgressPolicy, LookThatFindsPacketsIsFollowedByAnEarlyOne) {
   stand_aside();
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(sleep_and_look(true), Look::Nothing);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(sleep_and_check(true), Check::Nothing);
   (void)poll(1, false);
   wait(Policy::taking_ns);
   (void)sleep();
   now = plan.until;
   (void)post();  // polls no more, but is active
-  EXPECT_EQ(policy.look(now), Look::Take);
-  policy.looked(now, 1, false);
-  EXPECT_EQ(sleep(), Policy::look_ns_min);
+  EXPECT_EQ(policy.check(now), Check::Take);
+  policy.checked(now, 1, false);
+  EXPECT_EQ(sleep(), Policy::check_ns_min);
 }
 
 TEST_F(RoceProgressPolicy, TimesOfTheThreadGrowWithTheScale) {
@@ -466,9 +466,9 @@ TEST_F(RoceProgressPolicy, TimesOfTheThreadGrowWithTheScale) {
   for (const uint64_t expected : {500 * us, ms, 2 * ms, 4 * ms, 8 * ms, 10 * ms, 10 * ms}) {
     EXPECT_EQ(sleep(), expected);
     wait(expected);
-    policy.program_looks(now);
+    policy.program_checks(now);
     policy.woke();
-    EXPECT_EQ(policy.look(now), Look::Nothing);
+    EXPECT_EQ(policy.check(now), Check::Nothing);
   }
   pairs.timeout = 2 * 10 * ms - 1;
   EXPECT_EQ(poll(1), Answer::Send);
@@ -492,7 +492,7 @@ TEST_F(RoceProgressPolicy, ArmedThreadSleepsUntilATimerOrForEver) {
 
 TEST_F(RoceProgressPolicy, ArmedThreadLooksSoonAfterAProgramThatWasActive) {
   (void)post();
-  EXPECT_EQ(sleep(), Policy::look_ns_max);
+  EXPECT_EQ(sleep(), Policy::check_ns_max);
   wait(Policy::active_ns);
   EXPECT_EQ(sleep(), never);
 }
@@ -519,7 +519,7 @@ TEST_F(RoceProgressPolicy, ProbesAreLeftToAProgramThatPolls) {
   pairs.due = now + 30 * us;
   EXPECT_EQ(sleep(), 30 * us);
   pairs.is_probe = true;
-  EXPECT_EQ(sleep(), Policy::look_ns_min);
+  EXPECT_EQ(sleep(), Policy::check_ns_min);
   pairs.otherwise = now + 40 * us;
   EXPECT_EQ(sleep(), 40 * us);
 }
@@ -552,7 +552,7 @@ TEST_F(RoceProgressPolicy, ProbeAloneWakesTheThreadOnceIn10Ms) {
 }
 
 TEST_F(RoceProgressPolicy, ProbeDoesNotWakeAThreadThatWakesSoon) {
-  pairs.due = now + Policy::look_ns_max;
+  pairs.due = now + Policy::check_ns_max;
   (void)sleep();
   pairs.due = now + 100 * us;
   pairs.is_probe = true;
@@ -575,8 +575,8 @@ TEST_F(RoceProgressPolicy, QuietSocketsArePolledEach10UsBesideRings) {
   wait(1);
   policy.sockets_polled(now, 0, true);
   EXPECT_TRUE(policy.rests_sockets());
-  EXPECT_FALSE(policy.is_due<Timer::Sockets>(now + Policy::quiet_look_ns - 1));
-  EXPECT_TRUE(policy.is_due<Timer::Sockets>(now + Policy::quiet_look_ns));
+  EXPECT_FALSE(policy.is_due<Timer::Sockets>(now + Policy::quiet_check_ns - 1));
+  EXPECT_TRUE(policy.is_due<Timer::Sockets>(now + Policy::quiet_check_ns));
   policy.sockets_polled(now, 0, false);  // without rings
   EXPECT_FALSE(policy.rests_sockets());
   policy.rest_sockets(now + us);
@@ -616,7 +616,7 @@ TEST_F(RoceProgressPolicy, ThreadOfTheProgramThatSleepsTakesPacketsItself) {
   EXPECT_FALSE(policy.is_sleeping(&other));
   EXPECT_FALSE(policy.waiter_begins());  // who sleeps already takes the packets
   policy.woke();
-  EXPECT_EQ(sleep(), Policy::look_ns_min);
+  EXPECT_EQ(sleep(), Policy::check_ns_min);
   EXPECT_FALSE(policy.program_sleep_ends(nap, now, false));
   EXPECT_TRUE(policy.stands_aside());
   EXPECT_FALSE(policy.expect_sleep(&thread));  // which will do so again
@@ -639,7 +639,7 @@ TEST_F(RoceProgressPolicy, ThreadSleepsLongWhileTheProgramSleepsOn) {
     Policy::ProgramSleep nap{&thread};
     (void)policy.program_sleep_begins(nap);
     if (i == 1) {
-      EXPECT_EQ(sleep(), Policy::look_ns_max);
+      EXPECT_EQ(sleep(), Policy::check_ns_max);
     }
     if (i == 2) {
       (void)sleep();  // another sleep than at the last look
@@ -655,7 +655,7 @@ TEST_F(RoceProgressPolicy, ThreadSleepsLongWhileTheProgramSleepsOn) {
       EXPECT_TRUE(policy.program_sleep_ends(nap, now, false));
       notify();
       policy.woke();
-      EXPECT_EQ(sleep(), Policy::look_ns_max);
+      EXPECT_EQ(sleep(), Policy::check_ns_max);
       break;
     }
     (void)policy.program_sleep_ends(nap, now, false);
@@ -664,12 +664,12 @@ TEST_F(RoceProgressPolicy, ThreadSleepsLongWhileTheProgramSleepsOn) {
 
 TEST_F(RoceProgressPolicy, ThreadBesideASleeperRunsTimersAndSendsWhatWaits) {
   policy.shown(now);
-  EXPECT_FALSE(policy.looks_beside_sleeper(now, now + 1, false));
-  EXPECT_TRUE(policy.looks_beside_sleeper(now, now, false));
-  EXPECT_TRUE(policy.looks_beside_sleeper(now, never, true));
-  EXPECT_TRUE(policy.looks_beside_sleeper(now + Policy::show_ns, never, false));
+  EXPECT_FALSE(policy.checks_beside_sleeper(now, now + 1, false));
+  EXPECT_TRUE(policy.checks_beside_sleeper(now, now, false));
+  EXPECT_TRUE(policy.checks_beside_sleeper(now, never, true));
+  EXPECT_TRUE(policy.checks_beside_sleeper(now + Policy::show_ns, never, false));
   (void)policy.batch(now);
-  EXPECT_TRUE(policy.looks_beside_sleeper(now, never, false));
+  EXPECT_TRUE(policy.checks_beside_sleeper(now, never, false));
 }
 
 TEST_F(RoceProgressPolicy, ThreadComesForwardAfterASleepWhereAnotherWaits) {

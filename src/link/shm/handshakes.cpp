@@ -35,11 +35,11 @@ constexpr uint64_t ms_ns = 1'000'000;
 // for a welcome).
 constexpr uint64_t meet_timeout_ns = 5'000 * ms_ns;
 constexpr uint64_t answer_timeout_ns = 300'000 * ms_ns;
-constexpr uint64_t look_counts_ns =
+constexpr uint64_t check_gap_ns_max =
     500 * ms_ns;  // of the time between two looks, at most, as time in which an answer was waited for
 constexpr uint64_t first_hello_pause_ns = 200 * ms_ns;
 constexpr uint64_t longest_hello_pause_ns = 10'000 * ms_ns;
-constexpr uint64_t look_most_ns = 2'000'000;        // for one look at the socket
+constexpr uint64_t check_ns_limit = 2'000'000;      // for one look at the socket
 constexpr uint64_t slow_disposal_ns = 200'000'000;  // what a loaded machine may take to run a thread
 constexpr int disposal_spins = 4000;  // about as long as a thread needs that has nothing to sleep on
 
@@ -111,12 +111,13 @@ void Handshakes::abandon() noexcept {
 // --- time ---
 
 Handshakes::Round Handshakes::begin_round(uint64_t now_ns) noexcept {
-  const uint64_t looked = std::exchange(looked_at_ns_, now_ns);
-  return {now_ns, looked == 0 || now_ns - looked <= look_counts_ns ? 0 : now_ns - looked - look_counts_ns,
+  const uint64_t checked = std::exchange(checked_at_ns_, now_ns);
+  return {now_ns,
+          checked == 0 || now_ns - checked <= check_gap_ns_max ? 0 : now_ns - checked - check_gap_ns_max,
           false};
 }
 
-Handshakes::Seen Handshakes::look(Peer& peer, Round& round) noexcept {
+Handshakes::Seen Handshakes::check(Peer& peer, Round& round) noexcept {
   const uint64_t now_ns = round.now_ns;
   // While this process did not look, an answer could not be seen.
   if (round.away_ns != 0 && peer.handshake.asked_at_ns != 0)
@@ -167,7 +168,7 @@ bool Handshakes::open_channel(Peer& peer) noexcept try {
 void Handshakes::count_unsent_hellos(ptrdiff_t change) noexcept {
   WEFT_ASSERT(change > 0 || unsent_hellos_ != 0);
   unsent_hellos_ += static_cast<size_t>(change);
-  if (unsent_hellos_ != 0) looks_.hurry();
+  if (unsent_hellos_ != 0) checks_.hurry();
 }
 
 void Handshakes::probe_cma(Peer& peer) noexcept {
@@ -314,7 +315,7 @@ void Handshakes::stay_armed() noexcept {
 }
 
 void Handshakes::receive_notes() noexcept {
-  const uint64_t until = os::monotonic_ns() + look_most_ns;
+  const uint64_t until = os::monotonic_ns() + check_ns_limit;
   for (int i = 0; i < 256 && os::monotonic_ns() < until; ++i)
     if (!receive_note(true)) return;
   file_.header()->pending.fetch_or(pending_socket);  // more may wait

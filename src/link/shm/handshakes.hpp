@@ -2,7 +2,7 @@
 // How an endpoint and its peers get to know each other: the control socket, notes out, notes in, whose they are, what comes with them, and what is
 // done when descriptors or memory are lacking for it (handshakes.cpp, shortage.cpp). Must not know frames, polls, or what becomes of a peer that is lost.
 //
-// open() first; send_hello() and the others for each peer; read_socket() when a datagram waits; look() for each peer from time to time; close() or, in a forked
+// open() first; send_hello() and the others for each peer; read_socket() when a datagram waits; check() for each peer from time to time; close() or, in a forked
 // child, abandon() last. A peer that is lost goes to the list `dying`.
 #pragma once
 
@@ -16,12 +16,12 @@
 
 #include "base/result.hpp"
 #include "link/shm/active_peers.hpp"
+#include "link/shm/check_schedule.hpp"
 #include "link/shm/copy_paths.hpp"
 #include "link/shm/doorbells.hpp"
 #include "link/shm/handshake.hpp"
 #include "link/shm/info_lines.hpp"
 #include "link/shm/layout.hpp"
-#include "link/shm/look_schedule.hpp"
 #include "link/shm/memory_file.hpp"
 #include "link/shm/owner.hpp"
 #include "link/shm/peer.hpp"
@@ -57,7 +57,7 @@ class Handshakes {
   static_assert(warm_channels == ActivePeers::count_max);
 
   Handshakes(const Owner& owner, MemoryFile& file, PeerTable& peers, PeerList& dying, ActivePeers& active,
-             Doorbells& doorbells, LookSchedule& looks, os::PollSet& epoll, CopyPaths& paths,
+             Doorbells& doorbells, CheckSchedule& checks, os::PollSet& epoll, CopyPaths& paths,
              Warnings& warnings, const InfoLines& note, HandshakeHost& host) noexcept
       : owner_(owner),
         file_(file),
@@ -65,7 +65,7 @@ class Handshakes {
         dying_(dying),
         active_(active),
         doorbells_(doorbells),
-        looks_(looks),
+        checks_(checks),
         epoll_(epoll),
         paths_(paths),
         warnings_(warnings),
@@ -113,7 +113,7 @@ class Handshakes {
     Later,  // nothing more is done with it in this round
   };
   Round begin_round(uint64_t now_ns) noexcept;
-  Seen look(Peer& peer, Round& round) noexcept;
+  Seen check(Peer& peer, Round& round) noexcept;
 
  private:
   void count_unsent_hellos(ptrdiff_t change) noexcept;
@@ -158,7 +158,7 @@ class Handshakes {
   PeerList& dying_;  // peers that the next look ends
   ActivePeers& active_;
   Doorbells& doorbells_;
-  LookSchedule& looks_;
+  CheckSchedule& checks_;
   os::PollSet& epoll_;
   CopyPaths& paths_;
   Warnings& warnings_;
@@ -172,8 +172,8 @@ class Handshakes {
   uint64_t nonce_ = 0;  // tells this endpoint from every other that had its name
   std::array<std::byte, alias_bytes> alias_{};
   uint32_t alias_length_ = 0;
-  size_t unsent_hellos_ = 0;   // peers that wait for our hello
-  uint64_t looked_at_ns_ = 0;  // begin of the last round
+  size_t unsent_hellos_ = 0;    // peers that wait for our hello
+  uint64_t checked_at_ns_ = 0;  // begin of the last round
   RefusedAddresses refused_;
   proto::WarningRate silences_{10'000'000'000};  // lines that say that a peer does not answer
 };

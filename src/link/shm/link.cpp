@@ -124,9 +124,9 @@ void Link::abandon_inherited() noexcept {
 // Throws std::bad_alloc here, before a peer is made, so that putting it on a list never does.
 void Link::make_room() {
   const size_t peers = peers_.size() + 1;
-  if (rung_.capacity() < peers + events_per_look) rung_.reserve(2 * (peers + events_per_look));
-  lost_.reserve(peers + events_per_look);
-  dying_.reserve(peers + events_per_look);
+  if (rung_.capacity() < peers + events_per_check) rung_.reserve(2 * (peers + events_per_check));
+  lost_.reserve(peers + events_per_check);
+  dying_.reserve(peers + events_per_check);
 }
 
 Peer* Link::connect(std::span<const std::byte> address, int& error) {
@@ -268,13 +268,13 @@ void Link::collect_rung(uint64_t words) noexcept {
 
 // --- time ---
 
-bool Link::look_is_due() noexcept {
-  return looks_.is_due(os::monotonic_ns(), handshakes_.has_unsent_hellos());
+bool Link::check_is_due() noexcept {
+  return checks_.is_due(os::monotonic_ns(), handshakes_.has_unsent_hellos());
 }
 
 void Link::find_lost() noexcept {
   const uint64_t now = os::monotonic_ns();
-  std::array<void*, events_per_look> tags{};
+  std::array<void*, events_per_check> tags{};
   const size_t count = epoll_.ready(tags);
   bool socket_ready = false;
   for (size_t i = 0; i < count; ++i) {
@@ -298,10 +298,10 @@ void Link::housekeeping(uint64_t now_ns) noexcept {
   Handshakes::Round round = handshakes_.begin_round(now_ns);
   for (auto& [key, entry] : peers_) {
     Peer& peer = *entry;
-    const Handshakes::Seen seen = handshakes_.look(peer, round);
+    const Handshakes::Seen seen = handshakes_.check(peer, round);
     if (seen == Handshakes::Seen::Later) continue;
     if (seen == Handshakes::Seen::Over) lose(peer);
-    else shared_.look_for_gone_sender(peer);
+    else shared_.check_for_gone_sender(peer);
     if (peer.in.is_open()) peer.in.return_consumed();
     if (peer.out.is_bulk_idle(now_ns)) return_bulk(peer);
   }
@@ -392,7 +392,7 @@ bool Link::arm() noexcept {
 
 void Link::disarm() noexcept {
   header_->sleeping.store(0, std::memory_order_seq_cst);
-  looks_.look_at_once();
+  checks_.check_at_once();
   active_.disarm();
 }
 

@@ -27,13 +27,13 @@
 #include "base/result.hpp"
 #include "core/provider_error.hpp"
 #include "link/shm/active_peers.hpp"
+#include "link/shm/check_schedule.hpp"
 #include "link/shm/copy_paths.hpp"
 #include "link/shm/doorbells.hpp"
 #include "link/shm/exposed_regions.hpp"
 #include "link/shm/handshakes.hpp"
 #include "link/shm/in_place.hpp"
 #include "link/shm/layout.hpp"
-#include "link/shm/look_schedule.hpp"
 #include "link/shm/memory_file.hpp"
 #include "link/shm/owner.hpp"
 #include "link/shm/peer.hpp"
@@ -130,10 +130,10 @@ class Link : public proto::LinkBase {
       taken += poll_pending(handler);
     if (taken != 0) burst_ = lone_messages;
     if (taken == 0) {
-      if (looks_.found_nothing()) [[unlikely]]
-        taken += look_around(handler);
-    } else if (looks_.found_something()) [[unlikely]] {
-      taken += look_around(handler);
+      if (checks_.found_nothing()) [[unlikely]]
+        taken += check_all(handler);
+    } else if (checks_.found_something()) [[unlikely]] {
+      taken += check_all(handler);
     }
     return taken;
   }
@@ -154,19 +154,19 @@ class Link : public proto::LinkBase {
       seen = {&peer, &slot, header};
       return proto::FastPoll::Frame;
     }
-    if (!looks_.may_find_nothing()) [[unlikely]]
+    if (!checks_.may_find_nothing()) [[unlikely]]
       return proto::FastPoll::Poll;  // which looks around
-    looks_.count_nothing();
+    checks_.count_nothing();
     return proto::FastPoll::Nothing;
   }
   template <class Take>
   [[gnu::always_inline]] bool take_frame(const Seen& seen, wire::HeadWord pattern, Take&& take) noexcept {
     const auto length = static_cast<uint32_t>(seen.header >> 32);
     if (static_cast<uint32_t>(seen.header) >> 8 != pattern || length > inline_max ||
-        !looks_.may_find_something() || !take(*seen.peer, seen.slot->a, seen.slot->payload.data(), length))
+        !checks_.may_find_something() || !take(*seen.peer, seen.slot->a, seen.slot->payload.data(), length))
         [[unlikely]]
       return false;
-    looks_.count_something();
+    checks_.count_something();
     burst_ = lone_messages;
     seen.peer->in.consumed_short();
     return true;
@@ -185,7 +185,7 @@ class Link : public proto::LinkBase {
     }
     if (active_.size() != 0) first_to_take_ = (first_to_take_ + 1) % active_.size();
     if (header_->pending.load(std::memory_order_relaxed) != 0) poll_pending(taker);
-    if (looks_.found_nothing()) look_around(taker);
+    if (checks_.found_nothing()) check_all(taker);
   }
   Loan loan(Peer& peer) noexcept { return in_place_.loan(peer); }
   void release(const Loan& loan) noexcept { in_place_.release(loan); }
@@ -282,8 +282,8 @@ class Link : public proto::LinkBase {
   }
   // Time for what needs the kernel: datagrams, deaths, closed peers, credit of idle rings. At most once a millisecond.
   template <class Handler>
-  [[gnu::noinline, gnu::cold]] int look_around(Handler& handler) noexcept {
-    if (!look_is_due()) return 0;
+  [[gnu::noinline, gnu::cold]] int check_all(Handler& handler) noexcept {
+    if (!check_is_due()) return 0;
     int taken = 0;
     find_lost();
     for (size_t i = 0; i < lost_.size(); ++i) {
@@ -299,7 +299,7 @@ class Link : public proto::LinkBase {
     return taken;
   }
 
-  bool look_is_due() noexcept;
+  bool check_is_due() noexcept;
   void find_lost() noexcept;  // fills lost_
   void retire(Peer& peer) noexcept;
   void lose(Peer& peer) noexcept { dying_.add(peer); }  // to be retired in the next look
@@ -314,11 +314,11 @@ class Link : public proto::LinkBase {
   static_assert(frame_bytes_max == payload_bytes_max && eager_bytes_max == stride_payload_max &&
                 fragmented_eager_bytes_max == fragmented_bytes_max);
   static constexpr int rung_budget = 64;
-  static constexpr size_t events_per_look = 64;
+  static constexpr size_t events_per_check = 64;
 
   RegionHeader* header_ = nullptr;
   ActivePeers active_;
-  LookSchedule looks_;
+  CheckSchedule checks_;
   uint32_t burst_ =
       lone_messages;  // counts down with each frame sent since one came in; "negative": more are expected
 
@@ -356,8 +356,8 @@ class Link : public proto::LinkBase {
     Link& link_;
   };
   Host host_{*this};
-  Handshakes handshakes_{owner_, file_,  peers_, dying_,    active_, doorbells_,
-                         looks_, epoll_, paths_, warnings_, note_,   host_};
+  Handshakes handshakes_{owner_,  file_,  peers_, dying_,    active_, doorbells_,
+                         checks_, epoll_, paths_, warnings_, note_,   host_};
 };
 
 }  // namespace weft::link::shm

@@ -77,8 +77,8 @@ bool SendRing::refresh() noexcept {
 // on the ring is not restarted, so that positions do not overflow.
 uint64_t SendRing::restart_bulk(uint64_t start, size_t room, uint64_t answers) noexcept {
   const size_t offset = start % bulk_bytes;
-  if (start < bulk_look_waits_ && answers == bulk_look_answers_) return start;
-  const bool answered = answers != std::exchange(bulk_look_answers_, answers);
+  if (start < bulk_check_waits_ && answers == bulk_check_answers_) return start;
+  const bool answered = answers != std::exchange(bulk_check_answers_, answers);
   // `offset >= room`: the first frame after it ends within a ring of what was consumed, as receivers demand.
   if (start == bulk_next_ && offset >= room && start < restart_below && bulk_consumed() == start) {
     WEFT_ASSERT(!is_reserved_);
@@ -86,17 +86,17 @@ uint64_t SendRing::restart_bulk(uint64_t start, size_t room, uint64_t answers) n
     start += bulk_bytes - offset;
     bulk_restart_ = bulk_next_ = start;
     bulk_end_ = start + bulk_bytes;
-    bulk_look_waits_ = 0;
-    bulk_look_ = start + (answered && room <= stride_payload_max ? bulk_stride_bytes : bulk_window_bytes);
+    bulk_check_waits_ = 0;
+    bulk_check_ = start + (answered && room <= stride_payload_max ? bulk_stride_bytes : bulk_window_bytes);
     return start;
   }
-  if (room >= page_bytes && bulk_look_waits_ == 0) {  // small frames use few pages
-    bulk_look_waits_ = start + bulk_window_bytes;
-    bulk_look_ = 0;
+  if (room >= page_bytes && bulk_check_waits_ == 0) {  // small frames use few pages
+    bulk_check_waits_ = start + bulk_window_bytes;
+    bulk_check_ = 0;
     return start;
   }
-  bulk_look_waits_ = 0;
-  bulk_look_ = start + bulk_window_bytes;
+  bulk_check_waits_ = 0;
+  bulk_check_ = start + bulk_window_bytes;
   return start;
 }
 
@@ -116,11 +116,11 @@ void SendRing::ready_bulk(size_t end) noexcept {
 std::byte* SendRing::reserve(size_t bytes, const ReceiveRing& answers, uint64_t& start) noexcept {
   WEFT_ASSERT(!is_reserved_);
   const bool may_restart = bulk_next_ % bulk_bytes >= payload_bytes_max;
-  const uint64_t look = bulk_look_;
-  if (!may_restart) bulk_look_ = UINT64_MAX;
+  const uint64_t check = bulk_check_;
+  if (!may_restart) bulk_check_ = UINT64_MAX;
   BulkPosition place{};
   std::byte* const at = reserve_bulk(bytes, answers, place);
-  if (!may_restart) bulk_look_ = look;
+  if (!may_restart) bulk_check_ = check;
   if (at == nullptr) return nullptr;
   start = place.end - room_of(bytes);
   is_reserved_ = true;
@@ -190,7 +190,7 @@ bool SendRing::is_bulk_idle(uint64_t now_ns) noexcept {
 void SendRing::forget_pages(size_t kept) noexcept {
   is_touched_ = false;
   bulk_ready_ = static_cast<uint32_t>(kept);
-  bulk_look_ = bulk_look_waits_ = 0;
+  bulk_check_ = bulk_check_waits_ = 0;
 }
 
 }  // namespace weft::link::shm

@@ -344,15 +344,15 @@ class SendRing {
   uint64_t end_ = slot_count;  // first position that may not be used yet
   std::byte* bulk_ = nullptr;
   uint64_t bulk_next_ = 0;
-  uint64_t bulk_end_ = bulk_bytes;          // first position that may not be used yet
-  uint64_t bulk_look_ = bulk_stride_bytes;  // beyond it the sender looks whether the ring is empty
+  uint64_t bulk_end_ = bulk_bytes;           // first position that may not be used yet
+  uint64_t bulk_check_ = bulk_stride_bytes;  // beyond it the sender looks whether the ring is empty
   // The last time that the ring began again because it was empty: the position until which all was consumed, and that of its new start.
   uint64_t bulk_empty_at_ = 0;
   uint64_t bulk_restart_ = 0;
-  // After a look that found the ring not empty: how many frames had come back at that time. Up to position `bulk_look_waits_` there is no other look
+  // After a look that found the ring not empty: how many frames had come back at that time. Up to position `bulk_check_waits_` there is no other look
   // while no more have; 0: no limit.
-  uint64_t bulk_look_answers_ = 0;
-  uint64_t bulk_look_waits_ = 0;
+  uint64_t bulk_check_answers_ = 0;
+  uint64_t bulk_check_waits_ = 0;
   uint32_t bulk_ready_ = 0;   // bytes from the start of the ring that have pages
   bool is_reserved_ = false;  // by reserve()
   bool is_touched_ = false;   // pages of the bulk ring may be in memory
@@ -370,7 +370,7 @@ inline std::byte* SendRing::reserve_bulk(size_t bytes, const ReceiveRing& answer
   WEFT_ASSERT(room <= bulk_bytes);
   const size_t offset = start % bulk_bytes;
   if (offset + room > bulk_bytes) start += bulk_bytes - offset;  // a payload does not wrap
-  if (start + room > bulk_look_) [[unlikely]]
+  if (start + room > bulk_check_) [[unlikely]]
     start = restart_bulk(start, room, answers.next());
   if (start + room > bulk_end_) {
     const uint64_t consumed = bulk_consumed();

@@ -77,7 +77,7 @@ void SharedCopies::lose_gone(Peer& peer) noexcept {
 }
 
 // A sender that we wait for may have become another program, which nothing else tells.
-void SharedCopies::look_for_gone_sender(Peer& peer) noexcept {
+void SharedCopies::check_for_gone_sender(Peer& peer) noexcept {
   if (peer.copies == nullptr || peer.gone) return;
   const auto& meetings = peer.copies->meetings;
   if (std::any_of(meetings.begin(), meetings.end(), [](const auto& meeting) { return meeting.waits; }) &&

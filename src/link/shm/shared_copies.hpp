@@ -43,7 +43,7 @@ class SharedCopies {
   // Of a peer that is given up, with its channel.
   void end_all(Peer& peer) noexcept;
   // A sender that is waited for may have become another program, which nothing else tells: asked in each look.
-  void look_for_gone_sender(Peer& peer) noexcept;
+  void check_for_gone_sender(Peer& peer) noexcept;
 
  private:
   int read_range(Peer& peer, const iovec* local, size_t local_count, const wire::SourceSegment* remote,

@@ -261,11 +261,11 @@ Other* Connection::connect(std::span<const std::byte>, int& error) noexcept {
 }
 
 // Once a second: whether the other machine is still there.
-void Connection::look_after() noexcept {
+void Connection::check_health() noexcept {
   silent_ = silent_polls_max;
   const uint64_t now = os::monotonic_ns();
-  if (now < looked_ns_ + health_interval_ns) return;
-  looked_ns_ = now;
+  if (now < checked_ns_ + health_interval_ns) return;
+  checked_ns_ = now;
   if (!channel_.alive()) channel_.fail(ETIMEDOUT);
 }
 
@@ -331,7 +331,7 @@ int Connection::wait_fd() noexcept {
 
 bool Connection::arm() noexcept {
   if (channel_.stalled()) return false;
-  if (stage_ == Stage::Open) look_after();
+  if (stage_ == Stage::Open) check_health();
   silent_ = 0;
   if (channel_.state() == Channel::State::Failed) return false;  // poll() says so
   if (stage_ == Stage::Open && data_set_) {

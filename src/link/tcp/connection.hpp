@@ -120,8 +120,8 @@ class Connection : public proto::LinkBase {
       silent_ = 0;
     } else if (silent_ < silent_polls_max) {
       ++silent_;
-    } else if (silent_ >= silent_polls_max + polls_per_look) {
-      look_after();
+    } else if (silent_ >= silent_polls_max + polls_per_check) {
+      check_health();
     }
     if (channel_.state() != Channel::State::Open) [[unlikely]]
       lose(reason_of_end());
@@ -142,14 +142,14 @@ class Connection : public proto::LinkBase {
   };
   static constexpr uint32_t silent_polls_max = 64;
   static constexpr uint32_t polls_per_read = 8;
-  static constexpr uint32_t polls_per_look = 1024;
+  static constexpr uint32_t polls_per_check = 1024;
 
   void opened(std::span<const std::byte> data) noexcept;
   void refuse(int error, core::ProviderError why, std::span<const std::byte> data) noexcept;
   void refused_by(const Handshake& handshake) noexcept;
   void lose(core::ProviderError why) noexcept;
   core::ProviderError reason_of_end() const noexcept;
-  [[gnu::noinline, gnu::cold]] void look_after() noexcept;
+  [[gnu::noinline, gnu::cold]] void check_health() noexcept;
   void watch() noexcept;
   void leave() noexcept;
   bool discard() noexcept;
@@ -178,7 +178,7 @@ class Connection : public proto::LinkBase {
   uint64_t connect_timeout_ns_ = 10'000'000'000;
   uint64_t accept_timeout_ns_ = 60'000'000'000;
   uint64_t deadline_ns_ = 0;  // Connecting
-  uint64_t looked_ns_ = 0;
+  uint64_t checked_ns_ = 0;
   bool arrived_ = false;  // Connecting: the host has answered
   int owner_pid_ = 0;
   os::SocketAddress from_;

@@ -38,7 +38,7 @@ constexpr uint64_t first_pause_ns = 5 * ms_ns;
 constexpr uint64_t longest_pause_ns = 500 * ms_ns;
 constexpr uint64_t close_linger_ns = 500 * ms_ns;
 constexpr int backlog = 4096;
-constexpr int accepts_per_look = 64;
+constexpr int accepts_per_check = 64;
 
 // The order that both sides of two crossing connections agree on. Scopes are known to one machine only.
 bool is_lower(os::SocketAddress a, os::SocketAddress b) noexcept {
@@ -369,7 +369,7 @@ void Link::opened(Peer& peer, uint64_t incarnation) noexcept {
 void Link::accept_pending() noexcept {
   if (!events_set_.is_here()) return;  // whoever connects wants a forked child's parent
   const uint64_t now = now_ns();
-  for (int i = 0; i < accepts_per_look && acceptor_.accept(now) != nullptr; ++i) {
+  for (int i = 0; i < accepts_per_check && acceptor_.accept(now) != nullptr; ++i) {
   }
   if (acceptor_.is_short_of_descriptors() && !std::exchange(short_of_descriptors_, true))
     warn("peers that connect have to wait: there are no more descriptors (RLIMIT_NOFILE)");
@@ -483,7 +483,7 @@ void Link::flush_dirty() noexcept {
 
 void Link::promote(Peer& peer) noexcept {
   if (Peer* other = sessions_.promote(peer)) demoted(*other);
-  if (peer.hot && awake_looks_ == looks_to_unwatch) awake_looks_ = 0;
+  if (peer.hot && awake_checks_ == checks_to_unwatch) awake_checks_ = 0;
 }
 
 // It is not read in every poll any more.
@@ -552,7 +552,7 @@ bool Link::arm() noexcept {
   armed_ = true;
   flush_dirty();
   if (sessions_.has_stalled()) return false;  // only polling shows refused frames again
-  awake_looks_ = 0;
+  awake_checks_ = 0;
   for (size_t i = 0; i < sessions_.hot_count(); ++i)
     if (!watch(sessions_.hot(i), false)) return false;
   for (Peer* peer : sessions_.dirty()) wait_for_room(*peer, true);
@@ -562,7 +562,7 @@ bool Link::arm() noexcept {
 void Link::disarm() noexcept {
   armed_ = false;
   for (Peer* peer : sessions_.dirty()) wait_for_room(*peer, false);
-  sessions_.look_soon();
+  sessions_.check_soon();
 }
 
 // --- closing ---

@@ -141,10 +141,10 @@ class Link : public proto::LinkBase {
     int taken = sessions_.read_hot([&](Peer& peer) { return read_hot(peer, handler); });
     if (sessions_.has_stalled()) [[unlikely]]
       taken += sessions_.read_stalled([&](Peer& peer) { return read(peer, handler); });
-    if (!sessions_.is_look_due(taken)) return taken;
+    if (!sessions_.is_check_due(taken)) return taken;
     // While others are busy, a socket with nothing in it is not worth a system call in every poll.
     if (taken != 0) sessions_.demote_silent([&](Peer& peer) { demoted(peer); });
-    return taken + look(handler);
+    return taken + check(handler);
   }
 
   // Read, too, where the other side has left: the next look ends it.
@@ -160,7 +160,7 @@ class Link : public proto::LinkBase {
   void disarm() noexcept;
 
  private:
-  static constexpr uint32_t looks_to_unwatch = 32;  // since the last sleep
+  static constexpr uint32_t checks_to_unwatch = 32;  // since the last sleep
 
   template <class Handler>
   int read(Peer& peer, Handler& handler) noexcept {
@@ -182,10 +182,10 @@ class Link : public proto::LinkBase {
 
   // Everything that is not hot: other peers, whoever connects, connecting, time.
   template <class Handler>
-  [[gnu::noinline]] int look(Handler& handler) noexcept {
+  [[gnu::noinline]] int check(Handler& handler) noexcept {
     int taken = 0;
     ready_count_ = events_set_.ready(ready_);
-    sessions_.looked(ready_count_ != 0);
+    sessions_.checked(ready_count_ != 0);
     for (size_t i = 0; i < ready_count_; ++i) {
       auto* source = static_cast<Source*>(ready_[i]);
       if (source == nullptr) continue;  // gone since
@@ -210,7 +210,7 @@ class Link : public proto::LinkBase {
     }
     ready_count_ = 0;
     acceptor_.reap();
-    if (!armed_ && awake_looks_ < looks_to_unwatch && ++awake_looks_ == looks_to_unwatch) unwatch_hot();
+    if (!armed_ && awake_checks_ < checks_to_unwatch && ++awake_checks_ == checks_to_unwatch) unwatch_hot();
     if (const uint64_t now = now_ns(); now >= next_housekeeping_ns_) housekeeping(now);
     return taken;
   }
@@ -278,7 +278,7 @@ class Link : public proto::LinkBase {
   void warn_of_cut(const Peer& peer, const char* what) noexcept;
 
   SessionTable<Peer> sessions_;
-  uint32_t awake_looks_ = 0;
+  uint32_t awake_checks_ = 0;
   bool armed_ = false;
   core::Signal* background_ = nullptr;  // notified once when a session is dirty again
   std::vector<std::byte> buffer_;

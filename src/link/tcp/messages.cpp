@@ -295,7 +295,7 @@ void Messages::disarm() noexcept {
   for (Connection* connection : sessions_.dirty())
     set_.change(connection->channel.fd().get(), connection, os::watch_reading);
   timer_.set(0);
-  sessions_.look_soon();
+  sessions_.check_soon();
 }
 
 }  // namespace weft::link::tcp

@@ -136,7 +136,7 @@ class Messages {
     int taken = sessions_.read_hot(read_one);
     if (sessions_.has_stalled()) [[unlikely]]
       taken += sessions_.read_stalled(read_one);
-    if (sessions_.is_look_due(taken)) taken += look(shown);
+    if (sessions_.is_check_due(taken)) taken += check(shown);
     if (!failed_.empty()) [[unlikely]]
       close_failed(shown);
     if (!deferred_free_.empty()) [[unlikely]]
@@ -201,11 +201,11 @@ class Messages {
 
   // Everything that is not hot: other connections, whoever connects, time.
   template <class Handler>
-  [[gnu::noinline]] int look(Shown<Handler>& shown) noexcept {
+  [[gnu::noinline]] int check(Shown<Handler>& shown) noexcept {
     int taken = 0;
     std::array<void*, 64> ready;
     const size_t count = set_.ready(ready);
-    sessions_.looked(count > sessions_.hot_count());
+    sessions_.checked(count > sessions_.hot_count());
     if (sessions_.hot_count() >= 2) sessions_.demote_silent([](Connection&) {});
     for (size_t i = 0; i < count; ++i) {
       if (ready[i] == this) {

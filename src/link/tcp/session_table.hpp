@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // SessionTable: which of an endpoint's connections a poll looks at. Hot ones are read in every poll, dirty ones are
 // written, stalled ones are shown their refused frame again; all others are asked now and then, by epoll
-// (is_look_due()): once in so many polls, and in the next poll when look_interval_ns are over, for who polls seldom. Must not know what a session is.
+// (is_check_due()): once in so many polls, and in the next poll when check_interval_ns are over, for who polls seldom. Must not know what a session is.
 //
 // A session derives from Session, which only its table writes. Room in the lists is made with the session
 // (reserve()), so that nothing fails later. A session that goes is removed first. The functions that are passed in
@@ -31,10 +31,10 @@ class SessionTable {
  public:
   static constexpr size_t hot_max = 4;
   static constexpr uint32_t silent_polls_max = 64;
-  static constexpr uint32_t busy_polls_per_look = 64;
+  static constexpr uint32_t busy_polls_per_check = 64;
   static constexpr uint32_t idle_polls_min = 4;  // between two looks
   static constexpr uint32_t idle_polls_max = 64;
-  static constexpr uint64_t look_interval_ns = 200'000;
+  static constexpr uint64_t check_interval_ns = 200'000;
 
   // Throws std::bad_alloc.
   void reserve(size_t sessions) {
@@ -143,30 +143,30 @@ class SessionTable {
 
   // --- the others ---
   // A poll has taken so many frames: whether it should look at the other sessions, too.
-  [[gnu::always_inline]] bool is_look_due(int taken) noexcept {
+  [[gnu::always_inline]] bool is_check_due(int taken) noexcept {
     if (taken != 0) {
       idle_polls_ = 0;
-      if (++busy_polls_ >= busy_polls_per_look) return true;
-    } else if (hot_count_ == 0 || ++idle_polls_ >= idle_polls_until_look_) {
+      if (++busy_polls_ >= busy_polls_per_check) return true;
+    } else if (hot_count_ == 0 || ++idle_polls_ >= idle_polls_until_check_) {
       return true;
     }
-    return clock_.now() - looked_at_ns_ >= look_interval_ns;
+    return clock_.now() - checked_at_ns_ >= check_interval_ns;
   }
   // Others that have nothing to say are asked less often.
-  void looked(bool found) noexcept {
-    idle_polls_until_look_ = found ? idle_polls_min : std::min(2 * idle_polls_until_look_, idle_polls_max);
+  void checked(bool found) noexcept {
+    idle_polls_until_check_ = found ? idle_polls_min : std::min(2 * idle_polls_until_check_, idle_polls_max);
     idle_polls_ = busy_polls_ = 0;
-    looked_at_ns_ = clock_.now();
+    checked_at_ns_ = clock_.now();
   }
-  void look_soon() noexcept { idle_polls_ = idle_polls_max; }
+  void check_soon() noexcept { idle_polls_ = idle_polls_max; }
 
  private:
   std::array<S*, hot_max> hot_{};
   size_t hot_count_ = 0;
   uint32_t idle_polls_ = 0;
-  uint32_t idle_polls_until_look_ = idle_polls_min;
+  uint32_t idle_polls_until_check_ = idle_polls_min;
   uint32_t busy_polls_ = 0;
-  uint64_t looked_at_ns_ = 0;
+  uint64_t checked_at_ns_ = 0;
   Clock clock_;
   std::vector<S*> dirty_;
   std::vector<S*> stalled_;

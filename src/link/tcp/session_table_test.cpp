@@ -109,34 +109,34 @@ TEST_F(SessionTables, StalledOnesAreShownAgain) {
 
 TEST_F(SessionTables, WhoPollsSeldomLooksEachTime) {
   table.promote(sessions[0]);
-  for (int i = 0; i < 10; ++i) table.looked(false);
+  for (int i = 0; i < 10; ++i) table.checked(false);
   for (const int taken : {0, 1}) {
-    EXPECT_FALSE(table.is_look_due(taken));
-    Time::ns += table.look_interval_ns;
-    EXPECT_TRUE(table.is_look_due(taken));
-    table.looked(false);
+    EXPECT_FALSE(table.is_check_due(taken));
+    Time::ns += table.check_interval_ns;
+    EXPECT_TRUE(table.is_check_due(taken));
+    table.checked(false);
   }
 }
 
 TEST_F(SessionTables, LooksBecomeRareWhereNothingIsFound) {
-  EXPECT_TRUE(table.is_look_due(0)) << "nothing is hot";
+  EXPECT_TRUE(table.is_check_due(0)) << "nothing is hot";
   (void)table.promote(sessions[0]);
-  const auto polls_until_look = [&](int taken) {
+  const auto polls_until_check = [&](int taken) {
     int polls = 1;
-    while (!table.is_look_due(taken)) ++polls;
+    while (!table.is_check_due(taken)) ++polls;
     return polls;
   };
-  table.looked(true);
-  EXPECT_EQ(polls_until_look(0), 4);
-  table.looked(false);
-  EXPECT_EQ(polls_until_look(0), 8);
-  for (int i = 0; i < 10; ++i) table.looked(false);
-  EXPECT_EQ(polls_until_look(0), 64);
-  table.looked(true);
-  EXPECT_EQ(polls_until_look(1), 64);
-  table.looked(false);
-  table.look_soon();
-  EXPECT_EQ(polls_until_look(0), 1);
+  table.checked(true);
+  EXPECT_EQ(polls_until_check(0), 4);
+  table.checked(false);
+  EXPECT_EQ(polls_until_check(0), 8);
+  for (int i = 0; i < 10; ++i) table.checked(false);
+  EXPECT_EQ(polls_until_check(0), 64);
+  table.checked(true);
+  EXPECT_EQ(polls_until_check(1), 64);
+  table.checked(false);
+  table.check_soon();
+  EXPECT_EQ(polls_until_check(0), 1);
 }
 
 }  // namespace

@@ -319,7 +319,7 @@ class Driver {
   [[gnu::noinline]] size_t receive_some(Frames& frames, size_t count) noexcept {
     size_t taken = 0;
     // A device that is faster than this loop does not keep it here: one pass over the ring at most.
-    for (uint32_t looked = 0; taken < count && looked < receive_.size() && receive_.has_next(); ++looked) {
+    for (uint32_t checked = 0; taken < count && checked < receive_.size() && receive_.has_next(); ++checked) {
       taken += take(frames, receive_.next());
       if (is_broken_) [[unlikely]]
         return taken;  // the device lied

@@ -16,8 +16,8 @@
 
 namespace weft::nic::e1000e {
 
-inline constexpr unsigned looks_max = 100;  // of one wait
-inline constexpr unsigned look_us = 100;    // between two
+inline constexpr unsigned checks_max = 100;  // of one wait
+inline constexpr unsigned check_us = 100;    // between two
 
 // Of one station: not a group's, not zero.
 bool is_station(const wire::Mac& mac) noexcept;
@@ -37,7 +37,7 @@ class Hardware {
     registers_.write32(Imc::at, all_ones);
     stop_requests();
     registers_.write32(Ctrl::at, registers_.read32(Ctrl::at) | Ctrl::reset);
-    bus_.wait_us(look_us);  // the register must not be read at once
+    bus_.wait_us(check_us);  // the register must not be read at once
     if (!wait_for([&] { return (registers_.read32(Ctrl::at) & Ctrl::reset) == 0; }))
       return Error{EIO, "the 82574 does not come out of its reset"};
     // It loads its defaults from the NVM. One without an NVM never says so, and works.
@@ -86,9 +86,9 @@ class Hardware {
   // True when `is_done` was. Looks at least once.
   template <class F>
   bool wait_for(F is_done) noexcept {
-    for (unsigned looks = 0; looks < looks_max; ++looks) {
+    for (unsigned checks = 0; checks < checks_max; ++checks) {
       if (is_done()) return true;
-      bus_.wait_us(look_us);
+      bus_.wait_us(check_us);
     }
     return false;
   }

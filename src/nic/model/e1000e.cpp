@@ -214,7 +214,7 @@ void E1000e::transmit() noexcept {
   const uint32_t size = at(Tdlen::at) / sizeof(Descriptor);
   if (is_held_ || !host_ || size == 0 || !(at(Tctl::at) & Tctl::enable)) return;
   const uint64_t ring = uint64_t{at(Tdbah::at)} << 32 | at(Tdbal::at);
-  for (uint32_t looked = 0; at(Tdh::at) != at(Tdt::at) % size && looked < size; ++looked) {
+  for (uint32_t checked = 0; at(Tdh::at) != at(Tdt::at) % size && checked < size; ++checked) {
     const uint64_t address = ring + at(Tdh::at) % size * sizeof(Descriptor);
     Descriptor descriptor{};
     if (!host_->read_object(address, descriptor)) return;  // it would report an error by PCIe, and hang

@@ -58,7 +58,7 @@ size_t ConfigSpace::add_capability(uint8_t id, std::span<const std::byte> body) 
 
 size_t ConfigSpace::find_capability(uint8_t id) const noexcept {
   size_t at = read(capabilities, 1);
-  for (size_t looked = 0; at != 0 && looked < bytes / 4; ++looked) {
+  for (size_t checked = 0; at != 0 && checked < bytes / 4; ++checked) {
     if (read(at, 1) == id) return at;
     at = read(at + 1, 1);
   }

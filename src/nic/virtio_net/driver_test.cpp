@@ -204,7 +204,7 @@ TEST_P(VirtioNet, reorders_what_the_device_used_backwards) {
   EXPECT_EQ(a->driver.transmit_room(), is_packed() ? 37u : 32u);
 }
 
-TEST_P(VirtioNet, rings_no_device_that_looks_by_itself) {
+TEST_P(VirtioNet, rings_no_device_that_checks_by_itself) {
   open();
   exchange();
   a->model->hold_transmit(true);
@@ -239,14 +239,14 @@ TEST_P(VirtioNet, gathers_frames_of_several_buffers) {
   settings.frame_bytes_max = 9014;
   open(settings);
   // The device shows each buffer by itself, and the driver looks in between.
-  size_t looks = 0;
+  size_t checks = 0;
   size_t early = 0;
   b->model->between_buffers = [&] {
-    ++looks;
+    ++checks;
     if (b->receive() != 0) ++early;
   };
   for (const size_t bytes : {size_t{2036}, size_t{2037}, size_t{4084}, size_t{4085}, size_t{9014}}) {
-    looks = early = 0;
+    checks = early = 0;
     const auto sent = frame(bytes, 5);
     b->frames.clear();
     ASSERT_TRUE(a->send(sent));
@@ -255,7 +255,7 @@ TEST_P(VirtioNet, gathers_frames_of_several_buffers) {
     ASSERT_EQ(b->frames.size(), 1u);
     EXPECT_EQ(b->frames[0].bytes, sent);
     const size_t buffers = (bytes + 12 + 2047) / 2048;
-    EXPECT_EQ(looks, is_merged() && buffers > 1 ? buffers : 0u);
+    EXPECT_EQ(checks, is_merged() && buffers > 1 ? buffers : 0u);
     EXPECT_EQ(early, is_merged() && buffers > 1 ? 1u : 0u);
   }
 }

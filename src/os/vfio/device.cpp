@@ -85,7 +85,7 @@ Result<std::unique_ptr<Device>> Device::open(std::string_view address, const Dev
   std::unique_ptr<Device> device(
       new Device(std::move(*function), std::move(*container), std::move(*group), std::move(*fd)));
   device->use_msix_ = settings.use_msix;
-  if (auto ready = device->look_around(); !ready) return ready.error();
+  if (auto ready = device->check_all(); !ready) return ready.error();
   return device;
 }
 
@@ -110,7 +110,7 @@ Error Device::refused(int code, const std::string& what) const {
   return {code, function_.address + ": " + what + ": " + std::strerror(code)};
 }
 
-Result<void> Device::look_around() {
+Result<void> Device::check_all() {
   vfio_device_info info{};
   info.argsz = sizeof info;
   if (::ioctl(fd_.get(), VFIO_DEVICE_GET_INFO, &info) != 0) return refused(errno, "VFIO_DEVICE_GET_INFO");

@@ -78,7 +78,7 @@ class Device {
   static constexpr unsigned bars_max = 6;
 
   Device(pci::Function function, Container container, Group group, Fd fd);
-  Result<void> look_around();
+  Result<void> check_all();
   Error refused(int code, const std::string& what) const;
   // Arms the vectors. 0, a negative errno, or how many vectors there are instead.
   int set_vectors(uint32_t index, const std::vector<int>& fds) noexcept;

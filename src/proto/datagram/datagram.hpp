@@ -157,7 +157,7 @@ class Datagram final : public core::Progressor {
         av_->changes().version.load(std::memory_order_acquire) != av_seen_) [[unlikely]]
       forget_sources();
     (void)link_.poll(*this);
-    if (watcher_ != nullptr && ++polls_without_look_ % polls_per_look == 0) watcher_->look();
+    if (watcher_ != nullptr && ++polls_since_check_ % polls_per_check == 0) watcher_->check();
   }
   int wait_fd() noexcept override {
     if constexpr (HasSleep<P>) return link_.wait_fd();
@@ -348,7 +348,7 @@ class Datagram final : public core::Progressor {
   size_t sends_since_poll_ = 0;
   uint64_t sent_ = 0;
   uint64_t bytes_sent_ = 0;
-  uint32_t polls_without_look_ = 0;
+  uint32_t polls_since_check_ = 0;
   uint64_t unreported_ = 0;  // see EngineCounts
   core::Watcher* watcher_ = nullptr;
   uint32_t av_seen_ = 0;

@@ -208,7 +208,7 @@ struct EngineCounts {
   uint64_t unreported = 0;       // errors that no completion entry told of
   uint64_t bytes_received = 0;   // of messages received, and what RMA reads and atomics brought
 };
-inline constexpr uint32_t polls_per_look = 64;  // where nothing else measures the time
+inline constexpr uint32_t polls_per_check = 64;  // where nothing else measures the time
 // Shows them: `watcher` is called now and then while the endpoint is driven. `entry` is its place, in which paths say that they belong to it.
 template <class E>
 concept Watched = requires(E& engine, const E& known, core::Watcher* watcher, uint32_t entry) {

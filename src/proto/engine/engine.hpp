@@ -251,7 +251,7 @@ class Engine final : public EngineCore, public L::Events {
     calls_since_poll_ = 0;
     poll();
     if constexpr (!HasHousekeeping<L>)
-      if (++polls_without_look_ % polls_per_look == 0) [[unlikely]]
+      if (++polls_since_check_ % polls_per_check == 0) [[unlikely]]
         time_passes();
     if constexpr (has_send_completion<L>)
       if (!completing_.empty()) complete_sends();
@@ -366,7 +366,7 @@ class Engine final : public EngineCore, public L::Events {
     lose_peer(static_cast<Peer&>(peer), why);
   }
   void time_passes() noexcept override {
-    if (errors_.watcher() != nullptr) errors_.watcher()->look();
+    if (errors_.watcher() != nullptr) errors_.watcher()->check();
   }
   uint32_t shown_as() const noexcept override { return entry_; }
 

@@ -32,7 +32,7 @@
 
 namespace weft::proto {
 
-inline constexpr unsigned looks_for_leaving = 4;  // polls, where addresses have been removed
+inline constexpr unsigned checks_for_leaving = 4;  // polls, where addresses have been removed
 inline constexpr uint32_t calls_without_poll_max = 16;
 // Of one peer; an endpoint has far fewer operations under way.
 inline constexpr uint32_t served_max = 1U << 16;
@@ -311,7 +311,7 @@ class EngineCore : public core::Progressor, public Conversation {
   size_t busy_ = 0;    // peers with queues, and streams
   uint64_t sent_ = 0;  // see EngineCounts
   uint64_t sent_bytes_ = 0;
-  uint32_t polls_without_look_ = 0;
+  uint32_t polls_since_check_ = 0;
   uint32_t calls_since_poll_ = 0;  // post() calls of a program that never reads its queues
   bool attending_ = false;         // in attend(): no second progress() inside it
   std::atomic<uint32_t> deferred_due_{0};

@@ -240,16 +240,16 @@ TYPED_TEST(EngineTest, CountsWhatWasSentAndReceivedBySizeAndByCall) {
 
 TYPED_TEST(EngineTest, WhoShowsItIsCalledWhileItIsPolled) {
   struct Looks final : core::Watcher {
-    void look() noexcept override { ++count; }
+    void check() noexcept override { ++count; }
     int count = 0;
-  } looks;
-  this->a->engine.set_watcher(&looks, 5);
+  } checks;
+  this->a->engine.set_watcher(&checks, 5);
   for (int i = 0; i < 1000; ++i) this->a->engine.progress();
-  EXPECT_GE(looks.count, 10);
-  const int before = looks.count;
+  EXPECT_GE(checks.count, 10);
+  const int before = checks.count;
   this->a->engine.set_watcher(nullptr, 0);
   for (int i = 0; i < 1000; ++i) this->a->engine.progress();
-  EXPECT_EQ(looks.count, before);
+  EXPECT_EQ(checks.count, before);
 }
 
 TYPED_TEST(EngineTest, AnInjectedBufferMayBeReusedAtOnce) {
@@ -405,7 +405,7 @@ TEST(Engine, WhatIsNotProvenIsCountedForEveryReason) {
 }
 
 struct Told final : core::Watcher {
-  void look() noexcept override {}
+  void check() noexcept override {}
   void unreported(const core::UnreportedErrors& errors) noexcept override {
     ++times;
     err = errors.err;

@@ -21,7 +21,7 @@ PeerState* EngineCore::connect(core::Address address, int& error) {
   const size_t known = peers_.size();
   PeerState* peer = any_link_.connect(bytes, error);
   if (peer == nullptr || peers_.size() != known || removals_seen_ == 0) return peer;
-  for (unsigned i = 0; i < looks_for_leaving && !attending_; ++i) progress();
+  for (unsigned i = 0; i < checks_for_leaving && !attending_; ++i) progress();
   peer = any_link_.connect(bytes, error);
   if (peer == nullptr) return nullptr;
   if (!any_link_.has_left(*peer)) return peer;

@@ -10,7 +10,7 @@ namespace weft::proto {
 
 namespace {
 
-constexpr size_t completing_looks_max = 32;  // peers that one progress() asks about
+constexpr size_t completing_checks_max = 32;  // peers that one progress() asks about
 
 }  // namespace
 
@@ -116,7 +116,7 @@ void EngineCore::complete_sends(PeerState& peer) noexcept {
 // A few peers at a time, in turn.
 void EngineCore::complete_sends() noexcept {
   const PeerState* const last = completing_.back();
-  for (size_t looks = completing_looks_max; looks > 0; --looks) {
+  for (size_t checks = completing_checks_max; checks > 0; --checks) {
     PeerState* peer = completing_.front();
     if (peer == nullptr) return;
     complete_sends(*peer);

@@ -71,8 +71,8 @@ class Adapter final : private ErrorTransition {
   int destroy_cq(CompletionQueue& cq) noexcept;  // -EBUSY: a QP uses it
   // Whether a queue is armed by another than `by`. True also for more queues than are looked at.
   bool is_armed_by_other(const void* by) const noexcept {
-    constexpr size_t looked_at_max = 64;
-    return cqs_.size() > looked_at_max || std::ranges::any_of(cqs_, [by](const auto& cq) {
+    constexpr size_t checked_at_max = 64;
+    return cqs_.size() > checked_at_max || std::ranges::any_of(cqs_, [by](const auto& cq) {
              return cq->armed_by() != nullptr && cq->armed_by() != by;
            });
   }

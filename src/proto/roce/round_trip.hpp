@@ -30,7 +30,7 @@ class RoundTrip {
   // Of a peer that answers sooner than this / 2. Longer than a device holds packets back (link/roce/progress_policy.hpp, no_room_ns).
   static constexpr uint64_t least_ns = 250'000;
   // At least of one that did not lately. Longer than Weft's devices hold an acknowledgement back (link/roce/progress_policy.hpp,
-  // look_ns_max).
+  // check_ns_max).
   static constexpr uint64_t held_ns = 1'200'000;
   static constexpr uint64_t pause_ns_max = 20'000'000;  // of a peer; a longer one is not waited for
   static constexpr uint64_t prompt_ns = 150'000;  // an answer within this time and four short round trips
@@ -52,7 +52,7 @@ class RoundTrip {
     return std::max(2 * wait_, held_ns) << std::min(probes - 1, doublings_max);
   }
   // Until the next look whether one may be sent.
-  uint64_t wait_to_look() const noexcept { return std::max(wait_, held_ns); }
+  uint64_t wait_to_check() const noexcept { return std::max(wait_, held_ns); }
 
   // A packet that was sent once, and its acknowledgement or first response.
   void sample(uint64_t rtt) noexcept {

@@ -43,7 +43,7 @@ void Requester::probe_tail(QueuePair& qp, uint64_t now) noexcept {
   const uint64_t wait = r.round_trip.wait();
   // Behind a gap that is known the repetitions have a probe of their own (selective.cpp).
   if ((qp.attention & attention_repeat) != 0 && qp.repeater->probe_at != UINT64_MAX) {
-    r.probe_at = now + r.round_trip.wait_to_look();
+    r.probe_at = now + r.round_trip.wait_to_check();
     return;
   }
   if (r.probes == 0) {
@@ -63,7 +63,7 @@ void Requester::probe_tail(QueuePair& qp, uint64_t now) noexcept {
   uint32_t index = 0;
   const uint32_t psn = r.probes % 2 == 0 ? psn_add(end, psn_mask) : r.oldest;
   if (psn_diff(end, r.oldest) <= 0 || !find_open(qp, psn, index)) {
-    r.probe_at = now + r.round_trip.wait_to_look();  // what goes back has not left
+    r.probe_at = now + r.round_trip.wait_to_check();  // what goes back has not left
     return;
   }
   const SendEntry& e = qp.sends.at(index);
@@ -73,7 +73,7 @@ void Requester::probe_tail(QueuePair& qp, uint64_t now) noexcept {
   if (qp.state == QpState::Error) return;
   r.timed_at = 0;
   if (sent != Sent::More) {
-    r.probe_at = now + r.round_trip.wait_to_look();
+    r.probe_at = now + r.round_trip.wait_to_check();
     return;
   }
   if (r.probes < UINT8_MAX) ++r.probes;

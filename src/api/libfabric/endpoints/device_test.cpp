@@ -344,24 +344,24 @@ TEST_F(Device, CarriesDatagramsToo) {
 // does background work.
 TEST_F(Device, HasItsBackgroundWorkDoneByTheThread) {
   open();
-  const auto look = [&](auto&& at) {
+  const auto check = [&](auto&& at) {
     std::scoped_lock guard(domain_object().lock);
     return at(card());
   };
   ASSERT_NE(domain_object().progress, nullptr);
-  ASSERT_TRUE(look([](ToyCard& c) { return c.has_signal(); }));
-  look([](ToyCard& c) { return c.begin_work(), 0; });
+  ASSERT_TRUE(check([](ToyCard& c) { return c.has_signal(); }));
+  check([](ToyCard& c) { return c.begin_work(), 0; });
   const auto end = std::chrono::steady_clock::now() + 10s;
-  while (look([](ToyCard& c) { return c.has_background_work(); }) && std::chrono::steady_clock::now() < end)
+  while (check([](ToyCard& c) { return c.has_background_work(); }) && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(1ms);
-  EXPECT_FALSE(look([](ToyCard& c) { return c.has_background_work(); }))
+  EXPECT_FALSE(check([](ToyCard& c) { return c.has_background_work(); }))
       << "the thread did not call progress()";
-  while (!look([](ToyCard& c) { return c.has_signal(); }) && std::chrono::steady_clock::now() < end)
+  while (!check([](ToyCard& c) { return c.has_signal(); }) && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(1ms);  // it rests again
   close(nodes[0]);
-  EXPECT_TRUE(look([](ToyCard& c) { return c.has_signal(); }));
+  EXPECT_TRUE(check([](ToyCard& c) { return c.has_signal(); }));
   close(nodes[1]);
-  EXPECT_FALSE(look([](ToyCard& c) { return c.has_signal(); }));
+  EXPECT_FALSE(check([](ToyCard& c) { return c.has_signal(); }));
 }
 
 class Automatic : public Device, public testing::WithParamInterface<fi_threading> {};

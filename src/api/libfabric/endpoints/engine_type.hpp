@@ -197,7 +197,7 @@ class CoreOf final : public Core, core::Watcher {
       shown_.show(engine_.counts());
     }
   }
-  void look() noexcept override {
+  void check() noexcept override {
     if constexpr (proto::Watched<E>) {
       if (!shown_.is_due()) return;
       if constexpr (proto::ConnectedEngine<E>)

@@ -14,7 +14,7 @@ constexpr uint32_t polls_per_service = 8;  // empty polls between two calls of D
 Cntr& self(fid_cntr* fid) noexcept { return *reinterpret_cast<Cntr*>(fid); }
 
 // After a look that has driven the endpoints. `read_value` is what the program knows.
-void count_look(Cntr& cntr) noexcept {
+void count_check(Cntr& cntr) noexcept {
   if (cntr.counter.value() != cntr.read_value) {
     cntr.polls_left = YieldWhenIdle::polls_min;
     cntr.arrived = true;
@@ -32,7 +32,7 @@ struct Calls {
     Cntr& cntr = self(fid);
     Guard guard(cntr.domain.lock);
     cntr.counter.progress();
-    count_look(cntr);
+    count_check(cntr);
     if (cntr.counter.value() == cntr.read_value && cntr.polls_left % polls_per_service == 0)
       cntr.domain.serve_others();
     return cntr.read_value = cntr.counter.value();
@@ -83,7 +83,7 @@ struct Calls {
   // fi_cntr_wait.
   static int wait(fid_cntr* fid, uint64_t threshold, int timeout) {
     Cntr& cntr = self(fid);
-    auto look = [&]() -> long {
+    auto check = [&]() -> long {
       cntr.read_value = cntr.counter.value();
       if (cntr.read_value >= threshold) return 0;
       const uint64_t errors = cntr.counter.errors();
@@ -99,12 +99,12 @@ struct Calls {
       if (cntr.counter.value() < threshold) {
         cntr.counter.progress();
         has_driven = true;
-        if (polls) count_look(cntr);
+        if (polls) count_check(cntr);
       } else if (!has_driven && cntr.is_due()) {
         cntr.counter.drive();  // a program may never wait for more than there is
       }
       if (cntr.counter.value() < threshold && ++attempts % polls_per_service == 0) cntr.domain.serve_others();
-      return look();
+      return check();
     };
     auto arm = [&] {
       cntr.counter.arm(threshold);

@@ -318,7 +318,7 @@ struct Wait {
   std::unique_ptr<os::Sleeper> sleeper;
   std::mutex mutex;
   std::vector<::fid*> members;
-  uint32_t looks = 0;  // of fi_wait at the members
+  uint32_t checks = 0;  // of fi_wait at the members
   Users users{0};
 };
 

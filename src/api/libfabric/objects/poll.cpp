@@ -35,12 +35,12 @@ int poll_poll(fid_poll* fid, void** context, int count) {
   int n = 0;
   const size_t members = poll.members.size();
   const size_t first = poll.first.load(std::memory_order_relaxed);
-  size_t looked = 0;
-  for (; looked < members && n != count; ++looked) {
-    ::fid* const member = poll.members[(first + looked) % members];
+  size_t checked = 0;
+  for (; checked < members && n != count; ++checked) {
+    ::fid* const member = poll.members[(first + checked) % members];
     if (has_events(member)) context[n++] = member->context;
   }
-  if (looked < members) poll.first.store((first + looked) % members, std::memory_order_relaxed);
+  if (checked < members) poll.first.store((first + checked) % members, std::memory_order_relaxed);
   return n;
 }
 

@@ -120,7 +120,7 @@ int wait_wait(fid_wait* fid, int timeout_ms) {
       {
         std::scoped_lock guard(set.mutex);
         // The first that has something ends the look, but not each time: the others may depend on it.
-        const bool goes_on = ++set.looks % core::reads_per_drive == 0;
+        const bool goes_on = ++set.checks % core::reads_per_drive == 0;
         bool found = false;
         for (::fid* member : set.members) {
           found = under_lock(waitable_of(member), [&] { return has_events(member, goes_on); }) || found;
