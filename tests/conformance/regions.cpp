@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t remote_access = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
-bool keys_are_ours(World& w) {
+bool keys_are_the_programs(World& w) {
   const int mode = w.info()->domain_attr->mr_mode;
   return mode != FI_MR_BASIC && (mode & FI_MR_PROV_KEY) == 0;
 }
@@ -179,7 +179,7 @@ TEST(Region, regattr__fi_mr_3) {
   Handle<fid_mr> mr(raw);
   EXPECT_EQ(raw->fid.context, &context);
   EXPECT_EQ(raw->fid.fclass, static_cast<size_t>(FI_CLASS_MR));
-  if (keys_are_ours(w)) {
+  if (keys_are_the_programs(w)) {
     EXPECT_EQ(fi_mr_key(raw), 1234u);
   }
   usable(w, w.virtual_addresses() ? reinterpret_cast<uint64_t>(memory.data()) : 0, fi_mr_key(raw),

@@ -33,7 +33,7 @@ constexpr size_t guard_bytes = 32;
 
 struct Ground final : PacketOutput, Events {
   Ground() : adapter(*this, *this, random_bytes), memory(memory_bytes + 2 * guard_bytes, std::byte{0xee}) {
-    adapter.is_ours = [](const Gid&) noexcept { return true; };
+    adapter.is_weft_peer = [](const Gid&) noexcept { return true; };
     cq = *adapter.create_cq(512);
     region = *adapter.memory().add(1, memory.data() + guard_bytes, address(), memory_bytes,
                                    local_write | remote_write | remote_read | remote_atomic | window_bind);

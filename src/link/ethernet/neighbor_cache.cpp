@@ -25,14 +25,14 @@ NeighborEntry* NeighborCache::find(const Host& host) noexcept {
 }
 
 // Hosts that are sent to give way to such hosts only, the oldest first; those for which packets wait to nobody.
-NeighborEntry* NeighborCache::slot_for(const Host& host, bool is_ours) noexcept {
+NeighborEntry* NeighborCache::slot_for(const Host& host, bool is_solicited) noexcept {
   NeighborEntry* best = nullptr;
   for (NeighborEntry& entry : std::span(set_of(host), ways)) {
     if (entry.state == State::Empty) {
       best = &entry;
       break;
     }
-    if (entry.waiting != 0 || entry.state == State::Asking || (!is_ours && entry.used_at != 0)) continue;
+    if (entry.waiting != 0 || entry.state == State::Asking || (!is_solicited && entry.used_at != 0)) continue;
     if (best == nullptr || entry.used_at < best->used_at) best = &entry;
   }
   if (best != nullptr) {

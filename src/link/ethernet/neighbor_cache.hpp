@@ -101,7 +101,7 @@ class NeighborCache {
     ++entry.asked;
   }
   void open(NeighborEntry& entry, uint64_t now) noexcept;
-  NeighborEntry* slot_for(const Host& host, bool is_ours) noexcept;
+  NeighborEntry* slot_for(const Host& host, bool is_solicited) noexcept;
   NeighborEntry* set_of(const Host& host) noexcept;
 
   std::vector<NeighborEntry> entries_;

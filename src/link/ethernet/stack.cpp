@@ -192,7 +192,7 @@ int Stack::find_route(std::span<const std::byte> to) noexcept {
   } else if (!is_unicast(route_.destination)) {
     return -EACCES;
   } else if (route_.destination == host_) {
-    route_.where = address->port() == own_.port() ? Where::Own : Where::OwnHost;
+    route_.where = address->port() == own_.port() ? Where::Own : Where::LocalHost;
   } else {
     route_.where = Where::Link;
     route_.next_hop = route_.destination;
@@ -218,8 +218,8 @@ int Stack::write_head(std::span<const std::byte> to, const iovec* parts, size_t 
     fill(head, mac_, payload, parts, count, identification);
     return waits;
   }
-  if (route_.where == Where::Multicast || route_.where == Where::OwnHost) {
-    fill(head, route_.where == Where::OwnHost ? mac_ : route_.mac, payload, parts, count, identification);
+  if (route_.where == Where::Multicast || route_.where == Where::LocalHost) {
+    fill(head, route_.where == Where::LocalHost ? mac_ : route_.mac, payload, parts, count, identification);
     return goes;
   }
   NeighborEntry* neighbor = route_.neighbor;

@@ -163,7 +163,7 @@ class Stack {
     wire::Mac mac{};
     bool receives = false;
   };
-  enum class Where : uint8_t { Link, Own, OwnHost, Multicast };  // OwnHost: another port of this host
+  enum class Where : uint8_t { Link, Own, LocalHost, Multicast };  // LocalHost: another port of this host
   // The last destination, whose route is known.
   struct Route {
     os::SocketAddress to;

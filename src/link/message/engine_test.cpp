@@ -47,7 +47,7 @@ struct MessageEngine : testing::Test {
       b.engine.progress();
     }
   }
-  static constexpr size_t messages = FakeLink::credits_of_ours + 4;
+  static constexpr size_t messages = FakeLink::local_credits + 4;
 };
 
 TEST_F(MessageEngine, WhatCompletesArrivesThoughTheSenderGoesAway) {

@@ -68,7 +68,7 @@ class MessageLink : public proto::LinkBase {
   // Messages that are no frames are few, and have buffers of their own: a handshake, a goodbye, and at most two that return credits, since each
   // returns half of them.
   static constexpr size_t buffers_reserved = 4;
-  static constexpr size_t credits_of_ours = E::receive_count - buffers_reserved;
+  static constexpr size_t local_credits = E::receive_count - buffers_reserved;
   static constexpr size_t heads_bytes_max = head_bytes + proto::stream::head_bytes_max;
   static constexpr bool sends_large = HasLargeMessages<E>;
   static constexpr size_t usual_frame_bytes_max = E::message_bytes_max - heads_bytes_max;
@@ -630,7 +630,7 @@ class MessageLink : public proto::LinkBase {
                          Handler& handler) noexcept {
     Head returned{};
     if (!parse_head(arrived, returned) || returned.kind != Kind::Frames || channel.state != State::Ready ||
-        channel.owed >= credits_of_ours)
+        channel.owed >= local_credits)
       return proto::Land::Whole;  // it is looked at when all of it is there
     if (channel.shown == 0) channel.shown = head_bytes;
     while (channel.shown < arrived.size()) {
@@ -659,7 +659,7 @@ class MessageLink : public proto::LinkBase {
 
   template <class Handler>
   Taken frames(Channel& channel, std::span<const std::byte> bytes, Handler& handler) noexcept {
-    if (channel.state != State::Ready || channel.owed >= credits_of_ours)
+    if (channel.state != State::Ready || channel.owed >= local_credits)
       return misbehaved(channel, "frames out of turn");
     if (channel.shown == 0) channel.shown = head_bytes;
     while (channel.shown < bytes.size()) {
@@ -678,8 +678,8 @@ class MessageLink : public proto::LinkBase {
 
   void owe(Channel& channel) noexcept {
     ++channel.owed;
-    WEFT_ASSERT(channel.owed <= credits_of_ours);
-    if (channel.owed != credits_of_ours / 2) return;
+    WEFT_ASSERT(channel.owed <= local_credits);
+    if (channel.owed != local_credits / 2) return;
     try {
       owing_.push_back(&channel);
     } catch (const std::bad_alloc&) {  // the next frames that we send say it
@@ -687,7 +687,7 @@ class MessageLink : public proto::LinkBase {
   }
   void return_credits() noexcept {
     std::erase_if(owing_, [this](Channel* channel) {
-      if (channel->owed < credits_of_ours / 2) return true;  // frames have taken it along
+      if (channel->owed < local_credits / 2) return true;  // frames have taken it along
       if (!say(*channel, Kind::Credits, channel->owed)) return false;
       channel->owed = 0;
       return true;

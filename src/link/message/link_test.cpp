@@ -81,8 +81,8 @@ TEST(MessageLink, FramesSettleWhenTheyHaveLeft) {
     a.poll();
   }
   EXPECT_EQ(a.link.sent_sequence(*to_b), sent);
-  EXPECT_EQ(a.link.completed_sequence(*to_b), FakeLink::credits_of_ours) << "each went alone";
-  EXPECT_GT(sent, FakeLink::credits_of_ours);
+  EXPECT_EQ(a.link.completed_sequence(*to_b), FakeLink::local_credits) << "each went alone";
+  EXPECT_GT(sent, FakeLink::local_credits);
   EXPECT_TRUE(a.link.has_uncredited());
   b.refusing = false;
   poll_all(2, b, a);

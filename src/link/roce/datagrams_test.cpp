@@ -74,7 +74,7 @@ TEST(RoceDatagrams, TooLongOrNowhereIsRefused) {
 }
 
 // Anybody may send a datagram that is longer than an endpoint's.
-TEST(RoceDatagrams, TheLongestPacketsOfStrangersAreDropped) {
+TEST(RoceDatagrams, TheLongestPacketsOfUnknownSendersAreDropped) {
   Datagrams a, b;
   open(a);
   open(b);

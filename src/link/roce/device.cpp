@@ -68,7 +68,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceSettings& settings, pro
   device->adapter_.datagram_bytes_max = settings.datagram_bytes;
   device->policy_.settings.may_wait = settings.may_wait;
   device->after_unlock_ = settings.after_unlock;
-  device->adapter_.is_ours = has_port;
+  device->adapter_.is_weft_peer = has_port;
   device->adapter_.has_selective = settings.has_selective;
   if (auto ok = device->open_ports(settings); !ok) return ok.error();
   if (device->card_) {

@@ -14,11 +14,11 @@ namespace weft::link::roce {
 namespace {
 
 constexpr std::array<uint8_t, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-constexpr std::array<uint8_t, 8> ours{0xfd, 0x57, 0x45, 0x46, 0x54, 0x01, 0, 0};
+constexpr std::array<uint8_t, 8> weft_prefix{0xfd, 0x57, 0x45, 0x46, 0x54, 0x01, 0, 0};
 constexpr size_t port_at = 8;
 constexpr size_t host_at = 12;
 constexpr std::array<uint8_t, 8> link_local{0xfe, 0x80, 0, 0, 0, 0, 0, 0};
-constexpr std::array<uint8_t, 6> ours_on_link{0xfd, 0x57, 0x45, 0x46, 0x54, 0x02};
+constexpr std::array<uint8_t, 6> weft_link_prefix{0xfd, 0x57, 0x45, 0x46, 0x54, 0x02};
 constexpr size_t link_port_at = 6;
 
 template <size_t n>
@@ -46,40 +46,42 @@ Gid standard_gid(const os::SocketAddress& address) noexcept {
 std::optional<Gid> gid_with_port(const os::SocketAddress& address) noexcept {
   Gid gid = standard_gid(address);
   if (address.family() == AF_INET6 && begins_with(gid, link_local)) {
-    std::memcpy(gid.data(), ours_on_link.data(), ours_on_link.size());
+    std::memcpy(gid.data(), weft_link_prefix.data(), weft_link_prefix.size());
     wire::store_big(gid.data() + link_port_at, address.port());
     return gid;
   }
   if (address.family() != AF_INET) return {};
   std::memset(gid.data(), 0, host_at);
-  std::memcpy(gid.data(), ours.data(), ours.size());
+  std::memcpy(gid.data(), weft_prefix.data(), weft_prefix.size());
   wire::store_big(gid.data() + port_at, address.port());
   return gid;
 }
 
-bool has_port(const Gid& gid) noexcept { return begins_with(gid, ours) || begins_with(gid, ours_on_link); }
+bool has_port(const Gid& gid) noexcept {
+  return begins_with(gid, weft_prefix) || begins_with(gid, weft_link_prefix);
+}
 
 bool is_group(const Gid& gid) noexcept {
   if (gid[0] == std::byte{0xff}) return true;
-  return (begins_with(gid, mapped) || begins_with(gid, ours)) &&
+  return (begins_with(gid, mapped) || begins_with(gid, weft_prefix)) &&
          (gid[host_at] & std::byte{0xf0}) == std::byte{0xe0};
 }
 
 Gid group_for(const Gid& group, const Gid& source) noexcept {
-  if (!begins_with(source, ours) || !begins_with(group, mapped)) return group;
+  if (!begins_with(source, weft_prefix) || !begins_with(group, mapped)) return group;
   Gid gid = group;
   std::memset(gid.data(), 0, host_at);
-  std::memcpy(gid.data(), ours.data(), ours.size());
+  std::memcpy(gid.data(), weft_prefix.data(), weft_prefix.size());
   wire::store_big(gid.data() + port_at, group_port);
   return gid;
 }
 
 os::SocketAddress address_of(const Gid& gid) noexcept {
-  const bool is_ours = begins_with(gid, ours);
-  if (is_ours || begins_with(gid, mapped)) {
+  const bool is_weft = begins_with(gid, weft_prefix);
+  if (is_weft || begins_with(gid, mapped)) {
     sockaddr_in in{};
     in.sin_family = AF_INET;
-    in.sin_port = wire::big(is_ours ? wire::load_big<uint16_t>(gid.data() + port_at) : standard_port);
+    in.sin_port = wire::big(is_weft ? wire::load_big<uint16_t>(gid.data() + port_at) : standard_port);
     std::memcpy(&in.sin_addr, gid.data() + host_at, 4);
     return *os::SocketAddress::from(&in, sizeof in);
   }
@@ -87,7 +89,7 @@ os::SocketAddress address_of(const Gid& gid) noexcept {
   in.sin6_family = AF_INET6;
   in.sin6_port = wire::big(standard_port);
   std::memcpy(&in.sin6_addr, gid.data(), gid.size());
-  if (begins_with(gid, ours_on_link)) {
+  if (begins_with(gid, weft_link_prefix)) {
     in.sin6_port = wire::big(wire::load_big<uint16_t>(gid.data() + link_port_at));
     std::memcpy(&in.sin6_addr, link_local.data(), link_local.size());
   }

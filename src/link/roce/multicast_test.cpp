@@ -199,7 +199,7 @@ TEST(RoceGroups, WhatIsNoGroupOrHasNoPortIsRefused) {
 }
 
 // A stranger is a UDP socket that sends what a RoCEv2 device would, and one that listens to the group at 4791.
-TEST(RoceGroups, StrangersAtTheStandardPort) {
+TEST(RoceGroups, ThirdPartyPeersAtTheStandardPort) {
   Talker a("127.0.0.1:0", standard_port);
   if (!a.device) GTEST_SKIP() << "port 4791 belongs to another process";
   const Gid group = group_of("239.7.4.4:0");

@@ -227,7 +227,7 @@ TEST(RocePort, AlteredDatagramsAreNotHeard) {
 }
 
 // As the kernel's rxe sends: with an IP identification that our socket does not show. Needs a raw socket.
-TEST(RocePort, TheIdentificationOfStrangersIsSolvedFor) {
+TEST(RocePort, TheIdentificationOfThirdPartyPeersIsSolvedFor) {
   const int raw = ::socket(AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW);
   if (raw < 0) GTEST_SKIP() << "no raw sockets for this user";
   Program a, b;

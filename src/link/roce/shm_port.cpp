@@ -64,7 +64,7 @@ Result<void> ShmPort::open(const os::SocketAddress& own, proto::PacketCapture* c
     return Error{errno, std::string("cannot watch a Unix socket: ") + std::strerror(errno)};
   fences_ = is_relaxed_ = os::register_for_fence() && os::fence_registered_processes();
   own_ = own;
-  own_gid_ = *gid;
+  local_gid_ = *gid;
   capture_ = capture;
   set_ = std::move(*set);
   listener_ = std::move(*listener);
@@ -250,7 +250,7 @@ void ShmPort::on_packet(const Inbound& in, std::span<const std::byte> bytes,
   arrival.psns = in.ring->psns();
   std::array<std::byte, proto::roce::grh_bytes> grh;
   if (is_datagram(headers)) {
-    grh = grh_between(in.source, own_gid_, bytes.size() + wire::roce::icrc_bytes, in.ring->marks());
+    grh = grh_between(in.source, local_gid_, bytes.size() + wire::roce::icrc_bytes, in.ring->marks());
     arrival.grh = grh;
   }
   if (capture_ != nullptr) [[unlikely]] {
@@ -422,7 +422,7 @@ void ShmPort::send_hello(Outbound& out, uint64_t now) {
   auto memory = os::map_memory(*file, 0, sizeof(ShmMemory));
   if (!memory || !os::have_pages(*memory, sizeof(ShmMemory))) return close_later(std::move(connection));
   ShmHello hello;
-  hello.source = own_gid_;
+  hello.source = local_gid_;
   hello.to = out.to;
   hello.is_registered = fences_ ? 1 : 0;
   const std::array<int, 1> fds{file->get()};
@@ -520,7 +520,7 @@ bool ShmPort::attach(Inbound& in, uint64_t) {
   for (os::Fd& fd : datagram.fds)
     if (fd && (&fd != &file || !os::is_memory(fd))) disposal_.close(os::Fd(fd.release()));
   if (!file || datagram.bytes != sizeof hello || hello.magic != ShmHello{}.magic ||
-      hello.version != ShmHello{}.version || hello.bytes != sizeof(ShmMemory) || hello.to != own_gid_)
+      hello.version != ShmHello{}.version || hello.bytes != sizeof(ShmMemory) || hello.to != local_gid_)
     return false;
   const os::SocketAddress address = address_of(hello.source);
   if (const auto gid = gid_with_port(address); !gid || *gid != hello.source) return false;

@@ -205,7 +205,7 @@ class ShmPort {
 
   proto::roce::Adapter& adapter_;
   os::SocketAddress own_;
-  Gid own_gid_{};
+  Gid local_gid_{};
   std::vector<std::unique_ptr<Inbound>> inbound_;
   Outbound* last_ = nullptr;
   const proto::roce::AddressVector* vector_ = nullptr;

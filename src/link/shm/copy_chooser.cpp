@@ -15,10 +15,10 @@ constexpr int64_t balance_batches = 8;  // batches' worth that can be saved up
 constexpr uint32_t warm_up_messages = 3;
 constexpr uint64_t warm_up_bytes = uint64_t{3} << 19;
 constexpr uint64_t warm_up_bytes_max = uint64_t{6} << 20;
-constexpr uint32_t hopeless_after = 3;  // samples, all of them half as long again as the best way
-constexpr ptrdiff_t pairs_least = 4;    // samples of a batch that are not like the others
-constexpr uint32_t strangers_max = 96;  // then a trial ends without a result
-constexpr uint32_t fruitless_max = 4;   // first trials without one that are tried again at once
+constexpr uint32_t hopeless_after = 3;   // samples, all of them half as long again as the best way
+constexpr ptrdiff_t pairs_least = 4;     // samples of a batch that are not like the others
+constexpr uint32_t other_path_max = 96;  // then a trial ends without a result
+constexpr uint32_t fruitless_max = 4;    // first trials without one that are tried again at once
 
 uint64_t per_mib(uint64_t ticks, uint64_t bytes) noexcept {
   return static_cast<uint64_t>(static_cast<double>(ticks) * static_cast<double>(mib) /
@@ -39,7 +39,7 @@ void CopyChooser::begin(Phase phase) noexcept {
   warm_up_left_ = path() != before ? warm_up_messages + 1 : 0;
   seen_ = 0;
   bytes_ = 0;
-  strangers_ = 0;
+  other_path_ = 0;
 }
 
 // Median of a whole batch. Of a few messages the least: the others may have been interrupted.
@@ -109,7 +109,7 @@ bool CopyChooser::note(CopyPath used, uint64_t ticks, uint64_t bytes) noexcept {
 
 bool CopyChooser::pass() noexcept {
   const CopyPath before = path();
-  if (phase_ != Phase::Steady && ++strangers_ > strangers_max) {
+  if (phase_ != Phase::Steady && ++other_path_ > other_path_max) {
     since_trial_ = 0;
     if (++fruitless_ <= fruitless_max) tried_ &= ~(uint32_t{1} << static_cast<uint32_t>(trial_));
     begin(Phase::Steady);

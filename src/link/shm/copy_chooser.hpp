@@ -84,7 +84,7 @@ class CopyChooser {
   uint32_t warm_up_left_ = 0;  // 0: messages are measured; else one more than are to pass before that
   uint32_t seen_ = 0;          // messages of this batch
   uint64_t bytes_ = 0;         // of these, and of those before that were not counted
-  uint32_t strangers_ = 0;     // messages that came another way than asked for
+  uint32_t other_path_ = 0;    // messages that came another way than asked for
   std::array<uint64_t, batch> sample_{};
   std::array<uint64_t, proto::copy_paths> costs_{};
   uint64_t cost_at_trial_ = 0;  // of the best way, when the last trial ended

@@ -136,18 +136,18 @@ bool RegionWindow::find(uint64_t key, uint64_t address, uint64_t length, bool wr
 
 bool RegionWindow::enter(const Target& place) noexcept {
   const auto number = static_cast<uint64_t>(place.entry - table_.as<const RegionTable>()->entries.data()) + 1;
-  WEFT_ASSERT(ours_ != nullptr && number != 0 && number <= region_entries);
-  ours_->region.store(number, std::memory_order_seq_cst);
+  WEFT_ASSERT(slot_ != nullptr && number != 0 && number <= region_entries);
+  slot_->region.store(number, std::memory_order_seq_cst);
   if (place.entry->state.load(std::memory_order_seq_cst) == place.state) return true;
   leave();
   return false;
 }
 
 void RegionWindow::release_slot() noexcept {
-  if (ours_ == nullptr) return;
-  ours_->region.store(0, std::memory_order_relaxed);
-  ours_->owner.store(0, std::memory_order_release);
-  ours_ = nullptr;
+  if (slot_ == nullptr) return;
+  slot_->region.store(0, std::memory_order_relaxed);
+  slot_->owner.store(0, std::memory_order_release);
+  slot_ = nullptr;
 }
 
 AccessSlot* acquire_access_slot(std::array<AccessSlot, access_slots>& users) noexcept {

@@ -71,8 +71,8 @@ class ExposedRegions {
 class RegionWindow {
  public:
   RegionWindow() = default;
-  RegionWindow(os::Mapping table, AccessSlot& ours) noexcept : table_(std::move(table)), ours_(&ours) {}
-  explicit operator bool() const noexcept { return ours_ != nullptr; }
+  RegionWindow(os::Mapping table, AccessSlot& slot) noexcept : table_(std::move(table)), slot_(&slot) {}
+  explicit operator bool() const noexcept { return slot_ != nullptr; }
 
   struct Target {
     const RegionEntry* entry = nullptr;
@@ -87,13 +87,13 @@ class RegionWindow {
   bool find(uint64_t key, uint64_t address, uint64_t length, bool write, Target& out) const noexcept;
   // From now on the region stays until leave(). False: it has been closed.
   bool enter(const Target& place) noexcept;
-  void leave() noexcept { ours_->region.store(0, std::memory_order_release); }
+  void leave() noexcept { slot_->region.store(0, std::memory_order_release); }
   // The word is somebody else's from now on.
   void release_slot() noexcept;
 
  private:
   os::Mapping table_;
-  AccessSlot* ours_ = nullptr;
+  AccessSlot* slot_ = nullptr;
 };
 
 // A word of the peer's header that is nobody's, or whose owner has gone, taken for this process. Null: all are in use.

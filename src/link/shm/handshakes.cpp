@@ -243,7 +243,7 @@ void Handshakes::send_note(Peer& peer, NoteKind kind, bool with_files) noexcept 
     int error = 0;
     const os::Fd there = os::connect_datagram(name, error);
     // Whose it is cannot be asked without a descriptor: then it is not sent yet.
-    if (there && !is_of_our_user(peer, name, error) && !os::is_shortage(error)) return refuse(peer);
+    if (there && !belongs_to_user(peer, name, error) && !os::is_shortage(error)) return refuse(peer);
     const std::array<int, 2> fds{file_.fd().get(), liveness_.shown.get()};
     sent = error == 0 ? os::send_datagram(there, {}, bytes, fds) : -error;
     if (os::may_refuse_descriptors(-sent)) sent = os::send_datagram(there, {}, bytes, {});
@@ -275,7 +275,7 @@ void Handshakes::send_hello(Peer& peer) noexcept { send_note(peer, NoteKind::Hel
 
 // Whether the name is bound by the peer that we know, or by another process of our user. An endpoint that is gone has said so in its header, or its
 // process has ended.
-bool Handshakes::is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept {
+bool Handshakes::belongs_to_user(const Peer& peer, std::string_view name, int& error) const noexcept {
   if (peer.remote != nullptr && peer.pidfd && !peer.has_closed() && !os::has_exited(peer.pidfd)) return true;
   return owner_.has_bound(name, error);
 }

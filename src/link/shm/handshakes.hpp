@@ -122,7 +122,7 @@ class Handshakes {
   bool hello_is_due(Peer& peer, uint64_t now_ns) noexcept;
   Note note_to(const std::array<char, address_bytes>& whom, NoteKind kind) const noexcept;
   void send_note(Peer& peer, NoteKind kind, bool with_files) noexcept;
-  bool is_of_our_user(const Peer& peer, std::string_view name, int& error) const noexcept;
+  bool belongs_to_user(const Peer& peer, std::string_view name, int& error) const noexcept;
   void refuse(Peer& peer) noexcept;
 
   void receive_notes() noexcept;

@@ -71,7 +71,7 @@ class MeetingFront {
   MeetingRange claim() noexcept {
     if (closed_) return {};
     uint64_t seen = words_->taken.load(std::memory_order_relaxed);
-    for (int i = 0; i < meeting_attempts && is_ours(seen); ++i) {
+    for (int i = 0; i < meeting_attempts && has_generation(seen); ++i) {
       const uint32_t left = cut_.grains() - taken_ - back_of(seen);
       if (left == 0) return {};
       const uint32_t count = cut_.share(left);
@@ -90,7 +90,7 @@ class MeetingFront {
     if (closed_) return;
     closed_ = true;
     const uint64_t seen = words_->taken.exchange(0, std::memory_order_acq_rel);
-    if (is_ours(seen)) back_ = back_of(seen);
+    if (has_generation(seen)) back_ = back_of(seen);
     else broken_ = true;
   }
 
@@ -112,7 +112,7 @@ class MeetingFront {
 
  private:
   static uint32_t back_of(uint64_t word) noexcept { return static_cast<uint32_t>(word & 0xffff); }
-  bool is_ours(uint64_t word) const noexcept {
+  bool has_generation(uint64_t word) const noexcept {
     return word >> 32 == generation_ && ((word >> 16) & 0xffff) == taken_ &&
            back_of(word) <= cut_.grains() - taken_;
   }

@@ -24,7 +24,7 @@ namespace {
 constexpr uint64_t health_interval_ns = 1'000'000'000;
 constexpr int linger_step_ms = 5;
 
-Handshake own_handshake(HandshakeType type, std::span<const std::byte> data) noexcept {
+Handshake local_handshake(HandshakeType type, std::span<const std::byte> data) noexcept {
   Handshake handshake;
   handshake.type = type;
   handshake.kind = ConnectionKind::Msg;
@@ -73,7 +73,7 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
   // An address of this host on another interface is not reached from a link-local one.
   const bool other_link = from.is_link_local() && to->is_link_local() && from.scope() != to->scope();
   if (from.family() != to->family() || other_link) from = {};
-  Handshake handshake = own_handshake(HandshakeType::Hello, data);
+  Handshake handshake = local_handshake(HandshakeType::Hello, data);
   handshake.target = *to;
   other_ = FormedAddress(format_, *to);
   arrived_ = false;
@@ -108,7 +108,7 @@ Result<void> Connection::start(std::string_view name, std::span<const std::byte>
 Result<void> Connection::accept(std::unique_ptr<Request> request, std::span<const std::byte> data) {
   channel_ = request->take();
   os::mark_traffic(channel_.fd().get(), dscp_);
-  channel_.send_hello(own_handshake(HandshakeType::Welcome, data));
+  channel_.send_hello(local_handshake(HandshakeType::Welcome, data));
   if (channel_.state() == Channel::State::Failed) {
     const int error = channel_.error();
     channel_.close();

@@ -170,7 +170,7 @@ TEST_F(TcpConnection, RejectedWithData) {
 }
 
 // Something accepts and closes at once, with a reset or in good order; or sends what is no handshake.
-TEST_F(TcpConnection, WhatAnswersIsNoneOfOurs) {
+TEST_F(TcpConnection, AnAnswerOfAnotherProtocolFails) {
   const os::Fd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const os::SocketAddress here = os::SocketAddress::loopback(AF_INET);
   ASSERT_EQ(::bind(other.get(), here.get(), here.size()), 0);

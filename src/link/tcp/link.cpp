@@ -280,7 +280,7 @@ void Link::lose(Peer& peer, core::ProviderError why) noexcept {
 
 // --- connecting ---
 
-Handshake Link::own_handshake(HandshakeType type, const os::SocketAddress& target) const noexcept {
+Handshake Link::local_handshake(HandshakeType type, const os::SocketAddress& target) const noexcept {
   Handshake handshake;
   handshake.type = type;
   handshake.kind = ConnectionKind::Rdm;
@@ -303,7 +303,7 @@ void Link::start_connect(Peer& peer) noexcept {
   const bool from_here = peer.address.family() == from_.family() && !other_link(peer.address, from_);
   const int error = peer.channel.connect(peer.address, from_here ? from_ : none, dscp_);
   if (error != 0) return connect_failed(peer, error);
-  peer.channel.send_hello(own_handshake(HandshakeType::Hello, peer.address));
+  peer.channel.send_hello(local_handshake(HandshakeType::Hello, peer.address));
   if (leaving_) peer.channel.allow_early();
   (void)peer.channel.put_early(peer.early);
   peer.early.clear();
@@ -404,7 +404,7 @@ void Link::refuse(PendingConnection& pending, RefusalReason reason) noexcept {
   if (reason != RefusalReason::Duplicate)
     warn_of_unknown_peer("a connection from " + os::remote_address(pending.channel.fd().get()).text() +
                          " was refused: " + to_text(reason));
-  pending.channel.refuse(own_handshake(HandshakeType::Refusal, {}), reason);
+  pending.channel.refuse(local_handshake(HandshakeType::Refusal, {}), reason);
   acceptor_.dismiss(pending);
 }
 
@@ -456,7 +456,7 @@ void Link::welcome(PendingConnection& pending, Peer* peer, const Handshake& hand
   events_set_.change(peer->channel.fd().get(), static_cast<Source*>(peer), os::watch_reading);
   peer->watched = true;
   acceptor_.dismiss(pending);
-  peer->channel.send_hello(own_handshake(HandshakeType::Welcome, {}));
+  peer->channel.send_hello(local_handshake(HandshakeType::Welcome, {}));
   opened(*peer, handshake.incarnation);
 }
 

@@ -269,7 +269,7 @@ class Link : public proto::LinkBase {
   void unwatch_hot() noexcept;
   void forget_ready(const Source& source) noexcept;
   void wait_for_room(Peer& peer, bool writing) noexcept;
-  Handshake own_handshake(HandshakeType type, const os::SocketAddress& target) const noexcept;
+  Handshake local_handshake(HandshakeType type, const os::SocketAddress& target) const noexcept;
   std::span<const std::byte> form(const os::SocketAddress& address,
                                   std::array<std::byte, address_length>& out) const;
   void warn(const std::string& what) noexcept;

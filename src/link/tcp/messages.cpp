@@ -24,7 +24,7 @@ constexpr uint64_t welcome_timeout_ns = 300'000 * ms_ns;  // until the process t
 constexpr uint64_t close_linger_ns = 500 * ms_ns;
 constexpr int backlog = 4096;
 
-Handshake own_handshake(HandshakeType type) noexcept {
+Handshake local_handshake(HandshakeType type) noexcept {
   Handshake handshake;
   handshake.type = type;
   handshake.kind = ConnectionKind::Msg;
@@ -81,7 +81,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
     return nullptr;
   }
   Connection& connection = add();
-  Handshake handshake = own_handshake(HandshakeType::Hello);
+  Handshake handshake = local_handshake(HandshakeType::Hello);
   handshake.target = *to;
   const int failed = connection.channel.connect(*to, {}, dscp_);
   const bool local = failed != 0 && failed != ECONNREFUSED && failed != ENETUNREACH &&
@@ -105,7 +105,7 @@ Messages::Connection* Messages::connect(std::span<const std::byte> address, int&
 Messages::Connection* Messages::admit(std::unique_ptr<Request> request) noexcept try {
   Connection& connection = add();
   connection.channel = request->take();
-  connection.channel.send_hello(own_handshake(HandshakeType::Welcome));
+  connection.channel.send_hello(local_handshake(HandshakeType::Welcome));
   if (connection.channel.state() == Channel::State::Failed ||
       !set_.add(connection.channel.fd().get(), &connection)) {
     close(connection);

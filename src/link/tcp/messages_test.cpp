@@ -111,7 +111,7 @@ TEST(TcpMessages, AReceiverThatTakesNothingGetsAllOfItLater) {
     a.poll();
     b.poll();
   }
-  EXPECT_LE(sent, TcpLink::credits_of_ours + 1) << "more than there are credits for";
+  EXPECT_LE(sent, TcpLink::local_credits + 1) << "more than there are credits for";
   EXPECT_TRUE(b.frames.empty());
   b.refusing = false;
   ASSERT_TRUE(poll_until([&] { return b.frames.size() == sent; }, a, b));

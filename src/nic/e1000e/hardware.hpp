@@ -105,9 +105,9 @@ class Hardware {
   // since a new negotiation takes seconds.
   void wake_phy() noexcept {
     registers_.write32(ExtcnfCtrl::at, registers_.read32(ExtcnfCtrl::at) | ExtcnfCtrl::mdio_software);
-    const bool is_ours =
+    const bool has_phy =
         wait_for([&] { return (registers_.read32(ExtcnfCtrl::at) & ExtcnfCtrl::mdio_software) != 0; });
-    if (!is_ours) return;  // the firmware has the PHY, and keeps it awake
+    if (!has_phy) return;  // the firmware has the PHY, and keeps it awake
     uint16_t control = 0;
     if (read_phy(PhyControl::number, control)) {
       const uint16_t awake =

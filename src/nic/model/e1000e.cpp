@@ -152,9 +152,9 @@ void E1000e::read_nvm(uint32_t command) noexcept {
 
 void E1000e::access_phy(uint32_t command) noexcept {
   const size_t number = (command >> Mdic::register_shift) % phy_.size();
-  const bool is_ours = (at(ExtcnfCtrl::at) & ExtcnfCtrl::mdio_software) != 0;
+  const bool has_phy = (at(ExtcnfCtrl::at) & ExtcnfCtrl::mdio_software) != 0;
   uint32_t answer = (command & ~Mdic::data) | Mdic::ready;
-  if (!is_ours) {
+  if (!has_phy) {
     answer |= Mdic::error;
   } else if (command & Mdic::read) {
     answer |= phy_[number];

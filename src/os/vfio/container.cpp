@@ -14,7 +14,7 @@
 #include <string>
 
 #include "os/vfio/capability_chain.hpp"
-#include "os/vfio/own_pages.hpp"
+#include "os/vfio/private_pages.hpp"
 #include "os/vfio/refusal.hpp"
 
 namespace weft::os::vfio {
@@ -109,7 +109,7 @@ Result<uint64_t> Container::map(const void* memory, size_t bytes, nic::DmaAccess
                              " for DMA: of the addresses that the device and the IOMMU have, " +
                              bytes_text(space_->free_bytes()) + " are free, in " +
                              std::to_string(space_->pieces()) + " pieces"};
-  if (!access.device_writes) own_pages(begin, whole);
+  if (!access.device_writes) make_private_pages(begin, whole);
   vfio_iommu_type1_dma_map request{};
   request.argsz = sizeof request;
   request.flags = (access.device_reads ? uint32_t{VFIO_DMA_MAP_FLAG_READ} : 0U) |

@@ -203,7 +203,7 @@ class EngineCore : public core::Progressor, public Conversation {
   static int validate_access(const Request& request, size_t length) noexcept;
   ssize_t post_op(TxContext& tx, PeerState& peer, uint8_t context, const Request& request,
                   size_t length) noexcept;
-  bool own_bytes(Op& op) noexcept;
+  bool copy_source(Op& op) noexcept;
   bool give_back(Op& op) noexcept;
   void enqueue(PeerState& peer, Op& op) noexcept;
   Step step(PeerState& peer, Op& op) noexcept;

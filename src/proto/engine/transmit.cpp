@@ -85,7 +85,7 @@ ssize_t EngineCore::post_op(TxContext& tx, PeerState& peer, uint8_t context, con
     return 0;
   }
   const bool copies_payload = length > any_link_.limits(peer).eager_bytes_max || peer.gate != 0;
-  if ((op.flags & FI_INJECT) != 0 && copies_payload && !own_bytes(op)) {
+  if ((op.flags & FI_INJECT) != 0 && copies_payload && !copy_source(op)) {
     release_transmit(op);
     return -FI_ENOMEM;
   }
@@ -93,7 +93,7 @@ ssize_t EngineCore::post_op(TxContext& tx, PeerState& peer, uint8_t context, con
   if ((peer.gate & (PeerState::gate_queued | PeerState::gate_reserved)) == 0 && !fenced &&
       step(peer, op) == Step::Sent)
     return 0;
-  if ((op.flags & FI_INJECT) != 0 && !op.bounce && !own_bytes(op)) {
+  if ((op.flags & FI_INJECT) != 0 && !op.bounce && !copy_source(op)) {
     release_transmit(op);
     return -FI_ENOMEM;
   }
@@ -103,7 +103,7 @@ ssize_t EngineCore::post_op(TxContext& tx, PeerState& peer, uint8_t context, con
 }
 
 // Copies the source, and what a compare-and-swap compares with, so that the program has its buffers back (FI_INJECT).
-bool EngineCore::own_bytes(Op& op) noexcept {
+bool EngineCore::copy_source(Op& op) noexcept {
   const size_t bytes = op.kind == OpKind::Read ? 0 : op.length;
   const bool compares =
       op.kind == OpKind::Atomic && op.atomic_kind == static_cast<uint32_t>(core::AtomicKind::Compare);
@@ -126,7 +126,7 @@ bool EngineCore::own_bytes(Op& op) noexcept {
 // The program has the buffers of this operation back: what is still to be sent is copied, what is still to come goes nowhere. False: no memory.
 bool EngineCore::give_back(Op& op) noexcept {
   const bool to_send = (!op.acked || op.announced || op.stage == OpStage::Streaming) && !is_forked_copy();
-  if (to_send && !op.bounce && !own_bytes(op)) return false;
+  if (to_send && !op.bounce && !copy_source(op)) return false;
   if (op.kind == OpKind::Read) op.iov_count = 0;
   op.result_count = 0;
   return true;

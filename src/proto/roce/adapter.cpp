@@ -171,8 +171,8 @@ void Adapter::reset(QueuePair& qp) noexcept {
 // The path names the peer, which may be of Weft.
 void Adapter::set_tag_keys(QueuePair& qp) const noexcept {
   const Attributes& a = qp.attributes;
-  const bool has_tags = is_ours != nullptr && qp.type != QpType::Ud &&
-                        (has_selective || qp.type == QpType::Uc) && is_ours(a.path.destination);
+  const bool has_tags = is_weft_peer != nullptr && qp.type != QpType::Ud &&
+                        (has_selective || qp.type == QpType::Uc) && is_weft_peer(a.path.destination);
   qp.requester.tag_key = has_tags ? tag_key(qp.number, a.destination, a.sq_psn) : 0;
   qp.responder.tag_key = has_tags ? tag_key(a.destination, qp.number, a.rq_psn) : 0;
   if (!has_tags) qp.responder.knows_tags = false;
@@ -180,9 +180,10 @@ void Adapter::set_tag_keys(QueuePair& qp) const noexcept {
 }
 
 void Adapter::set_selective(QueuePair& qp) {
-  qp.has_window = is_ours != nullptr && qp.type == QpType::Uc && is_ours(qp.attributes.path.destination);
-  const bool is_wanted =
-      has_selective && is_ours != nullptr && qp.is_reliable() && is_ours(qp.attributes.path.destination);
+  qp.has_window =
+      is_weft_peer != nullptr && qp.type == QpType::Uc && is_weft_peer(qp.attributes.path.destination);
+  const bool is_wanted = has_selective && is_weft_peer != nullptr && qp.is_reliable() &&
+                         is_weft_peer(qp.attributes.path.destination);
   responder_.set_selective(qp, is_wanted);
   Requester::set_selective(qp, is_wanted);
 }

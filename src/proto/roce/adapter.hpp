@@ -56,7 +56,7 @@ class Adapter final : private ErrorTransition {
   size_t datagram_bytes_max = mtu_bytes_max;  // of UD; set before the first QP
   // Whether a peer of that name is an adapter of Weft, with which a queue pair repeats selectively, or one of UC has a
   // window. Null: nobody is. Set before the first QP.
-  bool (*is_ours)(const Gid& peer) noexcept = nullptr;
+  bool (*is_weft_peer)(const Gid& peer) noexcept = nullptr;
   bool has_selective = true;  // false: RC and XRC go back all the same
   // Another algorithm than Dcqcn, for all queue pairs; set before the first one.
   congestion::Make algorithm = nullptr;

@@ -11,10 +11,10 @@ using wire::roce::Operation;
 
 struct Aggregates : Pair {
   // The MTU of each side; of 1,024 four packets go as one.
-  explicit Aggregates(bool is_ours = false, uint8_t mtu = 3, uint8_t peers_mtu = 3) {
+  explicit Aggregates(bool is_weft_peer = false, uint8_t mtu = 3, uint8_t peers_mtu = 3) {
     for (Port* port : {&a, &b}) {
       port->aggregates = true;
-      if (is_ours) port->adapter.is_ours = [](const Gid&) noexcept { return true; };
+      if (is_weft_peer) port->adapter.is_weft_peer = [](const Gid&) noexcept { return true; };
     }
     common.path_mtu = mtu;
     raise(a, b);
@@ -72,8 +72,8 @@ TEST(RoceAggregate, MessagesOfEveryLengthArrive) {
 
 // What was lost comes again in packets of an MTU, which any way takes.
 TEST(RoceAggregate, ALostOneComesAgainInPackets) {
-  for (const bool is_ours : {false, true}) {
-    Aggregates p(is_ours);
+  for (const bool is_weft_peer : {false, true}) {
+    Aggregates p(is_weft_peer);
     ASSERT_EQ(p.receive(p.b, 7, {p.to_remote.element(0, 40'000)}), 0);
     ASSERT_EQ(p.send(p.a, request(SendOpcode::Send, p.from.element(0, 40'000), 1)), 0);
     p.a.adapter.flush(p.now);

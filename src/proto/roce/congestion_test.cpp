@@ -99,7 +99,7 @@ TEST(RoceCongestion, AcknowledgementsCnpsAndDatagramsAreNotAnswered) {
   EXPECT_EQ(d.b.adapter.counters().marked, 1u);
 }
 
-TEST(RoceCongestion, CnpsOfStrangersAndOfDatagramsAreNothing) {
+TEST(RoceCongestion, CnpsOfThirdPartyPeersAndOfDatagramsAreIgnored) {
   Pair p;
   p.connect();
   Gid stranger{};

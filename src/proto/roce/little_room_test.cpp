@@ -9,9 +9,9 @@ namespace weft::proto::roce::sim {
 namespace {
 
 struct LittleRoom : Pair {
-  LittleRoom(size_t frames, bool is_ours) : room(frames) {
-    if (is_ours)
-      for (Port* port : {&a, &b}) port->adapter.is_ours = [](const Gid&) noexcept { return true; };
+  LittleRoom(size_t frames, bool is_weft_peer) : room(frames) {
+    if (is_weft_peer)
+      for (Port* port : {&a, &b}) port->adapter.is_weft_peer = [](const Gid&) noexcept { return true; };
     common.path_mtu = 3;
     common.timeout = 14;  // 67 ms
     common.retry_count = 7;
@@ -47,9 +47,9 @@ struct LittleRoom : Pair {
 };
 
 TEST(RoceLittleRoom, MessagesLongerThanTheRingArrive) {
-  for (const bool is_ours : {false, true}) {
+  for (const bool is_weft_peer : {false, true}) {
     for (const size_t room : {1, 2, 4, 14}) {
-      LittleRoom p(room, is_ours);
+      LittleRoom p(room, is_weft_peer);
       constexpr uint64_t messages = 50;
       for (uint64_t id = 0; id < messages; ++id) {
         ASSERT_EQ(p.receive(p.b, id, {p.to.element(0, 1 << 17)}), 0);
@@ -62,8 +62,8 @@ TEST(RoceLittleRoom, MessagesLongerThanTheRingArrive) {
       }
       const AdapterCounters& c = p.a.adapter.counters();
       // 98 packets each.
-      EXPECT_LE(c.timeouts, 4 * messages) << room << (is_ours ? " of Weft" : "");
-      EXPECT_LT(p.lost, 8 * messages * 98) << room << (is_ours ? " of Weft" : "");
+      EXPECT_LE(c.timeouts, 4 * messages) << room << (is_weft_peer ? " of Weft" : "");
+      EXPECT_LT(p.lost, 8 * messages * 98) << room << (is_weft_peer ? " of Weft" : "");
     }
   }
 }

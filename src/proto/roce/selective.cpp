@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Selective repeat: packets behind a gap are kept and told of by a map, and those that are missing are repeated alone.
-// Between peers that the owner of the adapter knows as Weft (Adapter::is_ours); docs/roce.md has the rules.
+// Between peers that the owner of the adapter knows as Weft (Adapter::is_weft_peer); docs/roce.md has the rules.
 #include "proto/roce/selective.hpp"
 
 #include <algorithm>

@@ -13,12 +13,12 @@ namespace {
 
 using wire::roce::SackBitmap;
 
-bool all_ours(const Gid&) noexcept { return true; }
+bool all_weft_peers(const Gid&) noexcept { return true; }
 
 struct Selective : Pair {
   explicit Selective(bool a_selects = true, bool b_selects = true, QpType type = QpType::Rc) : Pair(type) {
-    if (a_selects) a.adapter.is_ours = all_ours;
-    if (b_selects) b.adapter.is_ours = all_ours;
+    if (a_selects) a.adapter.is_weft_peer = all_weft_peers;
+    if (b_selects) b.adapter.is_weft_peer = all_weft_peers;
     connect();
     fill(from, 7);
   }
@@ -221,7 +221,7 @@ TEST(RoceSelective, GoBackNWithAResponderThatBuffersNothing) {
   EXPECT_EQ(p.a.adapter.counters().repeated, 0u);
 }
 
-TEST(RoceSelective, StrangersGetAndHeedNoMap) {
+TEST(RoceSelective, ThirdPartyPeersGetAndHeedNoSackBitmap) {
   Selective p(false, false);
   p.write(20);
   p.deliver_but({3});
@@ -254,7 +254,7 @@ TEST(RoceSelective, AMapThatSaysTooMuchDelaysItsOwnQueuePairAlone) {
   EXPECT_EQ(std::memcmp(p.from.at, p.to.at, 20 * 256), 0);
 }
 
-TEST(RoceSelective, MapsOfNothingOfStrangersAndOfWrongLengths) {
+TEST(RoceSelective, SackBitmapsThatAreEmptyOfThirdPartyPeersOrOfAWrongLengthAreIgnored) {
   Selective p;
   p.write(20);
   p.a.out.clear();

@@ -21,7 +21,7 @@ struct Bottleneck {
     if (algorithm != nullptr)
       for (Port* port : {&p.a, &p.b}) port->qp->congestion.emplace(algorithm);
     if (selects)
-      for (Port* port : {&p.a, &p.b}) port->adapter.is_ours = [](const Gid&) noexcept { return true; };
+      for (Port* port : {&p.a, &p.b}) port->adapter.is_weft_peer = [](const Gid&) noexcept { return true; };
     p.common.path_mtu = 3;
     p.common.timeout = timeout;
     p.connect();

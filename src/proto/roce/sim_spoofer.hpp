@@ -94,10 +94,10 @@ class Scene : public Pair {
  public:
   static constexpr uint32_t bytes = 600;  // of each message
 
-  Scene(QpType kind, bool is_ours) : Pair(kind == QpType::Uc ? kind : QpType::Rc), type(kind) {
+  Scene(QpType kind, bool is_weft_peer) : Pair(kind == QpType::Uc ? kind : QpType::Rc), type(kind) {
     common.retry_count = 0;  // no failed attempt is left over
-    if (is_ours)
-      for (Port* port : {&a, &b}) port->adapter.is_ours = [](const Gid&) noexcept { return true; };
+    if (is_weft_peer)
+      for (Port* port : {&a, &b}) port->adapter.is_weft_peer = [](const Gid&) noexcept { return true; };
     if (type == QpType::XrcSend) make_xrc();
     connect();
     from = std::make_unique<Block>(a, 16384);

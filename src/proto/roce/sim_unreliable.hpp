@@ -24,7 +24,7 @@ class UnreliableWorld {
     for (size_t i = 0; i < 2; ++i) {
       nodes_[i] = std::make_unique<Side>(*this, i);
       // Of each side, whether it has windows for UC.
-      if (rules.selects[i]) nodes_[i]->adapter.is_ours = [](const Gid&) noexcept { return true; };
+      if (rules.selects[i]) nodes_[i]->adapter.is_weft_peer = [](const Gid&) noexcept { return true; };
     }
   }
 

@@ -190,7 +190,7 @@ class World {
       nodes[i] = std::make_unique<Node>(*this, i);
       nodes[i]->adapter->has_common_case = has_common_case;
       nodes[i]->adapter->algorithm = algorithm;
-      if (rules.selects[i]) nodes[i]->adapter->is_ours = [](const Gid&) noexcept { return true; };
+      if (rules.selects[i]) nodes[i]->adapter->is_weft_peer = [](const Gid&) noexcept { return true; };
     }
   }
 

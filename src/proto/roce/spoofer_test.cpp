@@ -15,8 +15,8 @@ constexpr uint64_t ms = 1'000'000;
 enum class When : uint8_t { Fresh, Idle, InAMessage, Answered };
 
 // Empty: queue pairs and data have survived.
-std::string survives(QpType type, bool is_ours, When when, const Forgery& what, int32_t distance) {
-  Scene s(type, is_ours);
+std::string survives(QpType type, bool is_weft_peer, When when, const Forgery& what, int32_t distance) {
+  Scene s(type, is_weft_peer);
   if (when != When::Fresh) {
     s.post(0);
     s.pass(1 * ms);
@@ -46,7 +46,7 @@ std::string survives(QpType type, bool is_ours, When when, const Forgery& what, 
 struct Column {
   const char* name;
   QpType type;
-  bool is_ours;
+  bool is_weft_peer;
 };
 constexpr std::array<Column, 6> columns = {{{"RC, others", QpType::Rc, false},
                                             {"RC, Weft", QpType::Rc, true},
@@ -55,9 +55,9 @@ constexpr std::array<Column, 6> columns = {{{"RC, others", QpType::Rc, false},
                                             {"UC, others", QpType::Uc, false},
                                             {"UC, Weft", QpType::Uc, true}}};
 
-// IBTA has UC take any PSN as the start of what follows (9.8.2): nothing tells a forged request of a stranger.
+// IBTA has UC take any PSN as the start of what follows (9.8.2): nothing tells a forged request of a third-party peer.
 bool is_open_to_forgeries(const Column& column, const Forgery& what) {
-  return column.type == QpType::Uc && !column.is_ours && what.to == Forgery::To::Responder;
+  return column.type == QpType::Uc && !column.is_weft_peer && what.to == Forgery::To::Responder;
 }
 
 TEST(RoceSpoofer, QueuePairsAndDataSurviveEveryPacketWithoutTheRightPsn) {
@@ -75,7 +75,7 @@ TEST(RoceSpoofer, QueuePairsAndDataSurviveEveryPacketWithoutTheRightPsn) {
         for (const When when : {When::Fresh, When::Idle, When::InAMessage, When::Answered}) {
           // Before its first packet a peer of UC is not known to send tags.
           if (when == When::Fresh && column.type == QpType::Uc) continue;
-          const std::string wrong = survives(column.type, column.is_ours, when, what, distance);
+          const std::string wrong = survives(column.type, column.is_weft_peer, when, what, distance);
           ++tried;
           if (wrong.empty()) continue;
           ++harmed;

@@ -29,7 +29,7 @@ constexpr uint64_t tag_key(uint32_t requester_qpn, uint32_t responder_qpn, uint3
 
 // The tag of an answer says whether it covers a duplicate request, and what became of the original's answer.
 enum class Duplicate : uint16_t {
-  None = 0,      // as every answer of a stranger
+  None = 0,      // as every answer of a third-party peer
   Answered = 1,  // an answer had left before the duplicate came
   Waiting = 2,   // it had not: the original waited here as well
   Earlier = 3    // as Answered, and requests that came behind the duplicate are answered, too

@@ -17,9 +17,9 @@ constexpr uint64_t ms = 1000 * us;
 
 // Two ports with a delay between them. A port that is away takes nothing and runs no timers until then.
 struct Line : Pair {
-  explicit Line(bool is_ours, uint8_t timeout = 14, uint8_t reads = 2, QpType type = QpType::Rc) {
-    if (is_ours)
-      for (Port* port : {&a, &b}) port->adapter.is_ours = [](const Gid&) noexcept { return true; };
+  explicit Line(bool is_weft_peer, uint8_t timeout = 14, uint8_t reads = 2, QpType type = QpType::Rc) {
+    if (is_weft_peer)
+      for (Port* port : {&a, &b}) port->adapter.is_weft_peer = [](const Gid&) noexcept { return true; };
     common.timeout = timeout;
     common.max_reads = common.max_dest_reads = reads;
     common.retry_count = 3;
@@ -28,7 +28,7 @@ struct Line : Pair {
     fill(from, 3);
     fill(to, 4);
   }
-  Line(bool is_ours, QpType type) : Line(is_ours, 14, 2, type) {}
+  Line(bool is_weft_peer, QpType type) : Line(is_weft_peer, 14, 2, type) {}
   struct Flight {
     uint64_t at;
     Port* to;
@@ -133,13 +133,13 @@ constexpr Kind kinds[] = {
 };
 
 TEST(RoceTail, EachPacketOfEachRequestIsFoundMissing) {
-  for (const bool is_ours : {false, true}) {
+  for (const bool is_weft_peer : {false, true}) {
     for (const Kind& kind : kinds) {
       for (const bool of_a : {true, false}) {
         for (uint64_t which = 0; which < (of_a ? kind.packets : kind.responses); ++which) {
-          const std::string what = std::string(kind.name) + (is_ours ? ", Weft, " : ", stranger, ") +
+          const std::string what = std::string(kind.name) + (is_weft_peer ? ", Weft, " : ", third party, ") +
                                    (of_a ? "request " : "answer ") + std::to_string(which);
-          Line p(is_ours, kind.type);
+          Line p(is_weft_peer, kind.type);
           p.warm_up();
           bool has_lost = false;
           p.loses = [&](bool is_of_a, uint64_t number) {
@@ -173,9 +173,9 @@ TEST(RoceTail, EachPacketOfEachRequestIsFoundMissing) {
 
 // Both the packets and the first probes for them.
 TEST(RoceTail, ProbesAreLostToo) {
-  for (const bool is_ours : {false, true}) {
+  for (const bool is_weft_peer : {false, true}) {
     for (const Kind& kind : kinds) {
-      Line p(is_ours, kind.type);
+      Line p(is_weft_peer, kind.type);
       p.warm_up();
       p.loses = [&](bool is_of_a, uint64_t number) { return is_of_a && number < kind.packets + 2; };
       EXPECT_LT(p.run(kind.opcode, kind.bytes), 10 * ms) << kind.name;
@@ -187,8 +187,8 @@ TEST(RoceTail, ProbesAreLostToo) {
 // The NAK of a gap is lost, and a responder says it once: the oldest packet goes, too.
 TEST(RoceTail, TheNakOfAGapIsLost) {
   for (const QpType type : {QpType::Rc, xrc}) {
-    for (const bool is_ours : {false, true}) {
-      Line p(is_ours, type);
+    for (const bool is_weft_peer : {false, true}) {
+      Line p(is_weft_peer, type);
       p.warm_up();
       p.loses = [&](bool is_of_a, uint64_t number) { return is_of_a ? number == 0 : number < 2; };
       EXPECT_LT(p.run(SendOpcode::Send, 700), 10 * ms);
@@ -263,10 +263,10 @@ TEST(RoceTail, PausesAreNoLosses) {
                             {"short pauses", 20, 3 * ms, 0},       {"every time", 1, 4 * ms, 0},
                             {"moments", 20, 400 * us, 0},          {"some moments", 200, 400 * us, 0},
                             {"few moments", 1000, 800 * us, 0},    {"short moments", 300, 200 * us, 0}};
-  for (const bool is_ours : {false, true}) {
+  for (const bool is_weft_peer : {false, true}) {
     for (const Pauses& one : all) {
       for (const SendOpcode opcode : {SendOpcode::Send, SendOpcode::Read}) {
-        Line p(is_ours);
+        Line p(is_weft_peer);
         std::mt19937_64 random(7);
         const uint64_t requests = 20'000;
         for (uint64_t i = 0; i < requests; ++i) {
@@ -275,7 +275,7 @@ TEST(RoceTail, PausesAreNoLosses) {
           (void)p.run(opcode, 8);
         }
         const AdapterCounters& c = p.a.adapter.counters();
-        EXPECT_LT(c.sent_again * 1000, requests) << one.name << (is_ours ? ", Weft" : "");
+        EXPECT_LT(c.sent_again * 1000, requests) << one.name << (is_weft_peer ? ", Weft" : "");
         EXPECT_EQ(c.timeouts, 0u) << one.name;
       }
     }
@@ -302,7 +302,7 @@ TEST(RoceTail, ALongerRoundTripIsNoLoss) {
 }
 
 // Pauses that are equally long each time, and longer paths. Only answers that say whether the request had come tell them from losses: a
-// stranger's do not.
+// a third-party peer's do not.
 TEST(RoceTail, PausesOfOneLengthAreNoLosses) {
   struct One {
     uint64_t trip;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// The window of UC between endpoints of Weft (Adapter::is_ours): the requester sets AckReq now and then, which UC does not
+// The window of UC between endpoints of Weft (Adapter::is_weft_peer): the requester sets AckReq now and then, which UC does not
 // use (IBTA 9.8), and the responder answers by a window update. Nothing is repeated. docs/roce.md, "UC", has the rules.
 #include <algorithm>
 #include <array>

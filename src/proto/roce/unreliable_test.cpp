@@ -7,12 +7,12 @@
 namespace weft::proto::roce::sim {
 namespace {
 
-bool all_ours(const Gid&) noexcept { return true; }
+bool all_weft_peers(const Gid&) noexcept { return true; }
 
 struct Unreliable : Pair {
   explicit Unreliable(bool a_has = true, bool b_has = true) : Pair(QpType::Uc) {
-    if (a_has) a.adapter.is_ours = all_ours;
-    if (b_has) b.adapter.is_ours = all_ours;
+    if (a_has) a.adapter.is_weft_peer = all_weft_peers;
+    if (b_has) b.adapter.is_weft_peer = all_weft_peers;
     connect();
     fill(from, 3);
   }
@@ -72,7 +72,7 @@ TEST(RoceUnreliable, NoMoreIsInFlightThanAWindow) {
   EXPECT_EQ(p.b.adapter.counters().gaps, 0u);
 }
 
-TEST(RoceUnreliable, StrangersAreNeitherAskedNorTold) {
+TEST(RoceUnreliable, ThirdPartyPeersAreNeitherAskedNorNotified) {
   Unreliable p(false, true);
   p.write(200);
   EXPECT_EQ(p.a.out.size(), 200u);
@@ -178,13 +178,13 @@ TEST(RoceUnreliable, UpdatesOfOthersAndOfWhatWasNotSentCountForNothing) {
   EXPECT_EQ(p.a.qp->requester.window, window_least);
 }
 
-// One for a queue pair that has no window: of RC, or with a stranger.
+// One for a queue pair that has no window: of RC, or with a third-party peer.
 TEST(RoceUnreliable, UpdatesForOthersAreUnknown) {
-  Unreliable strangers(false, false);
-  strangers.give(strangers.a, Unreliable::update(*strangers.a.qp, first, 16));
-  EXPECT_EQ(strangers.a.adapter.counters().unknown, 1u);
+  Unreliable third_party(false, false);
+  third_party.give(third_party.a, Unreliable::update(*third_party.a.qp, first, 16));
+  EXPECT_EQ(third_party.a.adapter.counters().unknown, 1u);
   Pair rc;
-  rc.a.adapter.is_ours = all_ours;
+  rc.a.adapter.is_weft_peer = all_weft_peers;
   rc.connect();
   rc.give(rc.a, Unreliable::update(*rc.a.qp, first, 16));
   EXPECT_EQ(rc.a.adapter.counters().unknown, 1u);
@@ -200,7 +200,7 @@ TEST(RoceUnreliable, AResponderTellsInEachStateThatReceives) {
   EXPECT_TRUE(p.b.out.empty());
 
   Pair half(QpType::Uc);
-  for (Port* port : {&half.a, &half.b}) port->adapter.is_ours = all_ours;
+  for (Port* port : {&half.a, &half.b}) port->adapter.is_weft_peer = all_weft_peers;
   half.raise(half.a, half.b);
   half.raise(half.b, half.a, QpState::ReadyToReceive);
   Block from(half.a, 65536), to(half.b, 65536);

@@ -174,8 +174,8 @@ void write_line(const char* full_name, fi_log_level level, fi_log_subsys subsys,
   errno = errno_before;
 }
 
-void log_ours(const char* provider, fi_log_level level, fi_log_subsys subsys, const char* format,
-              va_list args) noexcept {
+void log_local(const char* provider, fi_log_level level, fi_log_subsys subsys, const char* format,
+               va_list args) noexcept {
   const FullName name(name_prefix.load(std::memory_order_relaxed), provider);
   if (enabled(name.text, level, subsys)) write_line(name.text, level, subsys, nullptr, 0, format, args);
 }
@@ -196,7 +196,7 @@ bool log_enabled(fi_log_level level, fi_log_subsys subsys, const char* provider)
 void log_warn(const char* provider, fi_log_subsys subsys, const char* format, ...) noexcept {
   va_list args;
   va_start(args, format);
-  log_ours(provider, FI_LOG_WARN, subsys, format, args);
+  log_local(provider, FI_LOG_WARN, subsys, format, args);
   va_end(args);
 }
 
@@ -204,7 +204,7 @@ void log_info(const char* provider, fi_log_subsys subsys, const char* format, ..
   if (imported.enabled.load(std::memory_order_relaxed) == nullptr && settings().level < FI_LOG_INFO) return;
   va_list args;
   va_start(args, format);
-  log_ours(provider, FI_LOG_INFO, subsys, format, args);
+  log_local(provider, FI_LOG_INFO, subsys, format, args);
   va_end(args);
 }
 

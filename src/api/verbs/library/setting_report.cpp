@@ -13,7 +13,7 @@
 namespace weft::verbs {
 namespace {
 
-bool is_ours(std::string_view name) noexcept { return name.starts_with("WEFT_"); }
+bool is_weft_setting(std::string_view name) noexcept { return name.starts_with("WEFT_"); }
 
 void report_value(const settings::Setting& one) {
   const char* text = settings::text(one.name);
@@ -24,7 +24,7 @@ void report_value(const settings::Setting& one) {
 
 // Of unknown names only misspelt ones: others may be of tests and scripts.
 void report_name(std::string_view name, const char* where) {
-  if (!is_ours(name) || settings::find(name) != nullptr) return;
+  if (!is_weft_setting(name) || settings::find(name) != nullptr) return;
   if (const std::string_view today = settings::name_of_former(name); !today.empty()) {
     log(Level::Warning, "%.*s in the %s: the setting is called %s now", static_cast<int>(name.size()),
         name.data(), where, today.data());
@@ -40,7 +40,7 @@ void report_now() noexcept try {
   const std::string& problem = os::setting_problem();
   if (!problem.empty()) log(Level::Warning, "configuration: %s", problem.c_str());
   for (const settings::Setting& one : settings::all())
-    if (is_ours(one.name)) report_value(one);
+    if (is_weft_setting(one.name)) report_value(one);
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view line = *entry;
     report_name(line.substr(0, line.find('=')), "environment");

@@ -12,6 +12,6 @@ namespace weft::os::vfio {
 // Gives the process pages of its own wherever it may write between `begin` and `begin + bytes`, which are page-aligned.
 // Contents stay. Pages that it may not write to, or that cannot be had, stay as they are: mapping them for DMA says
 // what is wrong. Linux 5.14; before, nothing happens.
-void own_pages(uintptr_t begin, size_t bytes) noexcept;
+void make_private_pages(uintptr_t begin, size_t bytes) noexcept;
 
 }  // namespace weft::os::vfio

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Which page stands behind an address before and after, as /proc/self/pagemap shows it. Some kernels have no shared page of zeros: a first read
 // gives the process a page of its own there, and a test of that page sees only what comes after.
-#include "os/vfio/own_pages.hpp"
+#include "os/vfio/private_pages.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ bool is_own(const std::byte* at) {
   return (entry >> 63) != 0 && (entry >> 56 & 1) != 0 && (entry >> 61 & 1) == 0;
 }
 
-class OwnPages : public testing::Test {
+class PrivatePages : public testing::Test {
  protected:
   static constexpr size_t pages = 6;
   void SetUp() override {
@@ -45,13 +45,13 @@ class OwnPages : public testing::Test {
   std::byte* memory = nullptr;
 };
 
-TEST_F(OwnPages, takes_the_place_of_the_page_of_zeros) {
+TEST_F(PrivatePages, takes_the_place_of_the_page_of_zeros) {
   std::byte sum{};
   for (size_t n = 0; n < pages; ++n) sum |= *const_cast<volatile std::byte*>(of_page(n));
   EXPECT_EQ(sum, std::byte{0});
   const bool zeros_are_shared = !is_own(of_page(1));
   *of_page(2) = std::byte{7};
-  own_pages(reinterpret_cast<uintptr_t>(of_page(1)), 4 * page);
+  make_private_pages(reinterpret_cast<uintptr_t>(of_page(1)), 4 * page);
   for (size_t n = 1; n < 5; ++n) EXPECT_TRUE(is_own(of_page(n))) << n;
   if (zeros_are_shared) {
     EXPECT_FALSE(is_own(of_page(0)));
@@ -62,7 +62,7 @@ TEST_F(OwnPages, takes_the_place_of_the_page_of_zeros) {
 }
 
 // After fork(2) both processes have one page until one of them writes: on every kernel.
-TEST_F(OwnPages, of_pages_shared_with_a_child) {
+TEST_F(PrivatePages, of_pages_shared_with_a_child) {
   for (size_t n = 0; n < pages; ++n) *of_page(n) = static_cast<std::byte>(n + 1);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -71,7 +71,7 @@ TEST_F(OwnPages, of_pages_shared_with_a_child) {
     ::_exit(0);
   }
   for (size_t n = 0; n < pages; ++n) EXPECT_FALSE(is_own(of_page(n))) << n;
-  own_pages(reinterpret_cast<uintptr_t>(of_page(1)), 4 * page);
+  make_private_pages(reinterpret_cast<uintptr_t>(of_page(1)), 4 * page);
   for (size_t n = 0; n < pages; ++n) {
     EXPECT_EQ(is_own(of_page(n)), n >= 1 && n < 5) << n;
     EXPECT_EQ(*of_page(n), static_cast<std::byte>(n + 1));
@@ -80,17 +80,17 @@ TEST_F(OwnPages, of_pages_shared_with_a_child) {
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
-TEST_F(OwnPages, goes_around_what_is_read_only_or_not_there) {
+TEST_F(PrivatePages, goes_around_what_is_read_only_or_not_there) {
   ASSERT_EQ(::mprotect(of_page(1), page, PROT_READ), 0);
   ASSERT_EQ(::mprotect(of_page(3), page, PROT_NONE), 0);
-  own_pages(reinterpret_cast<uintptr_t>(memory), pages * page);
+  make_private_pages(reinterpret_cast<uintptr_t>(memory), pages * page);
   for (size_t n : {0, 2, 4, 5}) EXPECT_TRUE(is_own(of_page(n))) << n;
   ASSERT_EQ(::munmap(of_page(3), page), 0);
-  own_pages(reinterpret_cast<uintptr_t>(memory), pages * page);
-  own_pages(reinterpret_cast<uintptr_t>(of_page(3)), page);
+  make_private_pages(reinterpret_cast<uintptr_t>(memory), pages * page);
+  make_private_pages(reinterpret_cast<uintptr_t>(of_page(3)), page);
 }
 
-TEST_F(OwnPages, of_a_private_file) {
+TEST_F(PrivatePages, of_a_private_file) {
   std::FILE* const file = std::tmpfile();
   ASSERT_NE(file, nullptr);
   ASSERT_EQ(::ftruncate(::fileno(file), static_cast<off_t>(page)), 0);
@@ -99,7 +99,7 @@ TEST_F(OwnPages, of_a_private_file) {
   const std::byte first = *const_cast<volatile std::byte*>(memory);
   EXPECT_EQ(first, std::byte{0});
   EXPECT_FALSE(is_own(memory));
-  own_pages(reinterpret_cast<uintptr_t>(memory), page);
+  make_private_pages(reinterpret_cast<uintptr_t>(memory), page);
   EXPECT_TRUE(is_own(memory));
   std::fclose(file);
 }

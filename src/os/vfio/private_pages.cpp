@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // MADV_POPULATE_WRITE of madvise(2), Linux 5.14.
-#include "os/vfio/own_pages.hpp"
+#include "os/vfio/private_pages.hpp"
 
 #include <sys/mman.h>
 
@@ -33,7 +33,7 @@ struct Close {
 
 }  // namespace
 
-void own_pages(uintptr_t begin, size_t bytes) noexcept {
+void make_private_pages(uintptr_t begin, size_t bytes) noexcept {
   const uintptr_t end = begin + bytes;
   if (populate(begin, end) || errno != EINVAL) return;
   // Some of it is read-only, where the call ended: each writable mapping by itself (proc(5), maps).
