@@ -8,19 +8,19 @@
 namespace weft {
 namespace {
 
-TEST(Assert, true_conditions_have_no_effect) {
+TEST(Assert, TrueConditionsHaveNoEffect) {
   const int limit = 3;
   WEFT_ASSERT(limit == 3);
   WEFT_ASSERT(std::is_same_v<decltype(limit), const int>);  // a comma that is not in parentheses
 }
 
 #ifdef WEFT_ASSERTIONS
-TEST(Assert, a_false_condition_ends_the_process_and_is_named) {
+TEST(Assert, AFalseConditionEndsTheProcessAndIsNamed) {
   const int limit = 3;
   EXPECT_DEATH(WEFT_ASSERT(limit < 3), "weft: assertion failed: limit < 3 \\(.*assert_test\\.cpp:[0-9]+, ");
 }
 #else
-TEST(Assert, conditions_are_not_evaluated) {
+TEST(Assert, ConditionsAreNotEvaluated) {
   int calls = 0;
   const auto called = [&] { return ++calls != 0; };
   WEFT_ASSERT(!called());

@@ -18,7 +18,7 @@ struct Noted {
   char name;
 };
 
-TEST(Lasting, AreFreedTogetherTheNewestFirst) {
+TEST(Lasting, ObjectsAreFreedTogetherTheNewestFirst) {
   std::string log;
   EXPECT_EQ(make_lasting<Noted>(log, 'a').name, 'a');
   make_lasting<Noted>(log, 'b');

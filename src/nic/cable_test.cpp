@@ -42,7 +42,7 @@ struct Cable : testing::TestWithParam<bool> {  // with packed rings
 
 INSTANTIATE_TEST_SUITE_P(Rings, Cable, testing::Bool());
 
-TEST_P(Cable, carries_frames_both_ways) {
+TEST_P(Cable, CarriesFramesBothWays) {
   std::mt19937 random(7);
   size_t count = 0;
   const auto send = [&](auto& from, const wire::Mac& to, std::deque<std::vector<std::byte>>& in_flight) {
@@ -76,7 +76,7 @@ TEST_P(Cable, carries_frames_both_ways) {
   EXPECT_GT(count, 4000u);
 }
 
-TEST_P(Cable, wakes_the_other_kind) {
+TEST_P(Cable, WakesTheOtherKind) {
   while (!intel.driver.arm()) intel.receive();
   ASSERT_TRUE(virtio.driver.arm());
   ASSERT_TRUE(intel.send(model::frame_of(model::mac_of(2), model::mac_of(1), 60)));
@@ -87,7 +87,7 @@ TEST_P(Cable, wakes_the_other_kind) {
   EXPECT_EQ(intel.receive(), 1u);
 }
 
-TEST_P(Cable, one_goes_while_the_other_sends) {
+TEST_P(Cable, OneGoesWhileTheOtherSends) {
   const auto frame = model::frame_of(model::mac_of(2), model::mac_of(1), 500);
   for (unsigned round = 0; round < 10; ++round) {
     for (unsigned i = 0; i < 10; ++i) ASSERT_TRUE(intel.send(frame));

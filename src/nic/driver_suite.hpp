@@ -64,7 +64,7 @@ class NicDriver : public testing::Test {
 
 TYPED_TEST_SUITE_P(NicDriver);
 
-TYPED_TEST_P(NicDriver, knows_its_address) {
+TYPED_TEST_P(NicDriver, KnowsItsAddress) {
   this->open();
   EXPECT_EQ(this->a.driver.mac(), model::mac_of(1));
   EXPECT_EQ(this->b.driver.mac(), model::mac_of(2));
@@ -73,7 +73,7 @@ TYPED_TEST_P(NicDriver, knows_its_address) {
   EXPECT_FALSE(this->a.driver.drives(0xffff, 0xffff));
 }
 
-TYPED_TEST_P(NicDriver, carries_frames_of_all_sizes) {
+TYPED_TEST_P(NicDriver, CarriesFramesOfAllSizes) {
   this->open();
   for (size_t bytes = 60; bytes <= this->plain; ++bytes) ASSERT_NO_FATAL_FAILURE(this->exchange(bytes));
   const DriverCounters sent = this->a.driver.counters();
@@ -84,7 +84,7 @@ TYPED_TEST_P(NicDriver, carries_frames_of_all_sizes) {
   EXPECT_EQ(received.frames_bad, 0u);
 }
 
-TYPED_TEST_P(NicDriver, carries_jumbo_frames) {
+TYPED_TEST_P(NicDriver, CarriesJumboFrames) {
   DriverSettings settings;
   settings.frame_bytes_max = TypeParam::frame_bytes_largest;
   settings.receive_descriptors = 64;
@@ -97,7 +97,7 @@ TYPED_TEST_P(NicDriver, carries_jumbo_frames) {
     ASSERT_NO_FATAL_FAILURE(this->exchange(bytes));
 }
 
-TYPED_TEST_P(NicDriver, drops_frames_that_are_too_long_for_it) {
+TYPED_TEST_P(NicDriver, DropsFramesThatAreTooLongForIt) {
   DriverSettings settings;
   settings.frame_bytes_max = TypeParam::frame_bytes_largest;
   settings.receive_descriptors = 64;
@@ -112,7 +112,7 @@ TYPED_TEST_P(NicDriver, drops_frames_that_are_too_long_for_it) {
   this->exchange(1514);
 }
 
-TYPED_TEST_P(NicDriver, refuses_what_it_cannot_send) {
+TYPED_TEST_P(NicDriver, RefusesWhatItCannotSend) {
   this->open();
   EXPECT_FALSE(this->a.driver.post({}, 1));
   EXPECT_FALSE(this->a.post(this->frame(this->plain + 1)));
@@ -129,7 +129,7 @@ TYPED_TEST_P(NicDriver, refuses_what_it_cannot_send) {
   this->exchange(60);
 }
 
-TYPED_TEST_P(NicDriver, gathers_fragments) {
+TYPED_TEST_P(NicDriver, GathersFragments) {
   this->open();
   const auto whole = this->frame(600, 3);
   std::copy(whole.begin(), whole.end(), this->a.memory().begin());
@@ -151,7 +151,7 @@ TYPED_TEST_P(NicDriver, gathers_fragments) {
   }
 }
 
-TYPED_TEST_P(NicDriver, rings_once_for_a_batch) {
+TYPED_TEST_P(NicDriver, RingsOnceForABatch) {
   this->open();
   const uint64_t before = this->a.driver.counters().transmit_doorbells;
   for (unsigned i = 0; i < 32; ++i) ASSERT_TRUE(this->a.post(this->frame(100, i), i));
@@ -164,7 +164,7 @@ TYPED_TEST_P(NicDriver, rings_once_for_a_batch) {
   EXPECT_EQ(this->a.reclaim(), 32u);
 }
 
-TYPED_TEST_P(NicDriver, gives_tokens_back_in_order) {
+TYPED_TEST_P(NicDriver, GivesTokensBackInOrder) {
   DriverSettings settings;
   settings.transmit_descriptors = 64;
   this->open(settings);
@@ -183,7 +183,7 @@ TYPED_TEST_P(NicDriver, gives_tokens_back_in_order) {
   for (uint64_t i = 0; i < next; ++i) ASSERT_EQ(this->a.tokens[i], i);
 }
 
-TYPED_TEST_P(NicDriver, says_when_the_ring_is_full) {
+TYPED_TEST_P(NicDriver, SaysWhenTheRingIsFull) {
   DriverSettings settings;
   settings.transmit_descriptors = 64;
   this->open(settings);
@@ -203,7 +203,7 @@ TYPED_TEST_P(NicDriver, says_when_the_ring_is_full) {
   this->exchange(60);
 }
 
-TYPED_TEST_P(NicDriver, goes_on_after_the_receive_ring_was_full) {
+TYPED_TEST_P(NicDriver, GoesOnAfterTheReceiveRingWasFull) {
   DriverSettings settings;
   settings.receive_descriptors = 64;
   this->open(settings);
@@ -224,7 +224,7 @@ TYPED_TEST_P(NicDriver, goes_on_after_the_receive_ring_was_full) {
   this->exchange(1000);
 }
 
-TYPED_TEST_P(NicDriver, wraps_its_rings) {
+TYPED_TEST_P(NicDriver, WrapsItsRings) {
   DriverSettings settings;
   settings.transmit_descriptors = 64;
   settings.receive_descriptors = 64;
@@ -251,7 +251,7 @@ TYPED_TEST_P(NicDriver, wraps_its_rings) {
   EXPECT_GT(count, 10000u);
 }
 
-TYPED_TEST_P(NicDriver, carries_both_ways_at_once) {
+TYPED_TEST_P(NicDriver, CarriesBothWaysAtOnce) {
   this->open();
   for (unsigned i = 0; i < 200; ++i) {
     const auto there = model::frame_of(model::mac_of(2), model::mac_of(1), 300, i);
@@ -267,7 +267,7 @@ TYPED_TEST_P(NicDriver, carries_both_ways_at_once) {
   }
 }
 
-TYPED_TEST_P(NicDriver, lets_handlers_send) {
+TYPED_TEST_P(NicDriver, LetsHandlersSend) {
   this->open();
   auto& mine = this->b;
   const auto back = model::frame_of(model::mac_of(1), model::mac_of(2), 60);
@@ -293,7 +293,7 @@ TYPED_TEST_P(NicDriver, lets_handlers_send) {
   EXPECT_EQ(tokens, 15u);
 }
 
-TYPED_TEST_P(NicDriver, takes_what_is_for_it) {
+TYPED_TEST_P(NicDriver, TakesWhatIsForIt) {
   this->open();
   const wire::Mac group{std::byte{1}, std::byte{0}, std::byte{0x5e},
                         std::byte{1}, std::byte{2}, std::byte{3}};
@@ -322,7 +322,7 @@ TYPED_TEST_P(NicDriver, takes_what_is_for_it) {
   EXPECT_FALSE(to(model::mac_of(3)));
 }
 
-TYPED_TEST_P(NicDriver, says_what_was_checked) {
+TYPED_TEST_P(NicDriver, SaysWhatWasChecked) {
   this->open();
   auto udp = model::udp_frame_of(model::mac_of(2), model::mac_of(1), 100);
   ASSERT_TRUE(this->a.send(udp));
@@ -334,7 +334,7 @@ TYPED_TEST_P(NicDriver, says_what_was_checked) {
   for (size_t i = 1; i < this->b.frames.size(); ++i) EXPECT_FALSE(this->b.frames[i].is_checked) << i;
 }
 
-TYPED_TEST_P(NicDriver, wakes_who_sleeps) {
+TYPED_TEST_P(NicDriver, WakesWhoSleeps) {
   this->open();
   auto& host = this->b.bus.host();
   ASSERT_TRUE(this->a.send(this->frame(60)));
@@ -360,7 +360,7 @@ TYPED_TEST_P(NicDriver, wakes_who_sleeps) {
 }
 
 // A frame comes at each register that arm() touches: either arm() says so, or the interrupt does.
-TYPED_TEST_P(NicDriver, loses_no_wake_up) {
+TYPED_TEST_P(NicDriver, LosesNoWakeUp) {
   this->open();
   auto& mine = this->b;
   for (unsigned access = 0; access < 12; ++access) {
@@ -385,7 +385,7 @@ TYPED_TEST_P(NicDriver, loses_no_wake_up) {
   }
 }
 
-TYPED_TEST_P(NicDriver, sees_the_link_come_and_go) {
+TYPED_TEST_P(NicDriver, SeesTheLinkComeAndGo) {
   this->open();
   auto& mine = this->b;
   while (!mine.driver.arm()) mine.receive();
@@ -399,7 +399,7 @@ TYPED_TEST_P(NicDriver, sees_the_link_come_and_go) {
   this->exchange(60);
 }
 
-TYPED_TEST_P(NicDriver, is_quiet_when_closed) {
+TYPED_TEST_P(NicDriver, IsQuietWhenClosed) {
   this->open();
   auto& mine = this->b;
   while (!mine.driver.arm()) mine.receive();
@@ -421,7 +421,7 @@ TYPED_TEST_P(NicDriver, is_quiet_when_closed) {
   this->exchange(60);
 }
 
-TYPED_TEST_P(NicDriver, resets_under_load) {
+TYPED_TEST_P(NicDriver, ResetsUnderLoad) {
   this->open();
   for (unsigned round = 0; round < 20; ++round) {
     for (unsigned i = 0; i < 20; ++i) {
@@ -439,7 +439,7 @@ TYPED_TEST_P(NicDriver, resets_under_load) {
   this->exchange(900);
 }
 
-TYPED_TEST_P(NicDriver, survives_that_it_is_unplugged) {
+TYPED_TEST_P(NicDriver, SurvivesThatItIsUnplugged) {
   this->open();
   ASSERT_TRUE(this->a.send(this->frame(60)));
   this->b.bus.unplug();
@@ -459,13 +459,12 @@ TYPED_TEST_P(NicDriver, survives_that_it_is_unplugged) {
   EXPECT_FALSE(this->b.driver.open({}));
 }
 
-REGISTER_TYPED_TEST_SUITE_P(NicDriver, knows_its_address, carries_frames_of_all_sizes, carries_jumbo_frames,
-                            drops_frames_that_are_too_long_for_it, refuses_what_it_cannot_send,
-                            gathers_fragments, rings_once_for_a_batch, gives_tokens_back_in_order,
-                            says_when_the_ring_is_full, goes_on_after_the_receive_ring_was_full,
-                            wraps_its_rings, carries_both_ways_at_once, lets_handlers_send,
-                            takes_what_is_for_it, says_what_was_checked, wakes_who_sleeps, loses_no_wake_up,
-                            sees_the_link_come_and_go, is_quiet_when_closed, resets_under_load,
-                            survives_that_it_is_unplugged);
+REGISTER_TYPED_TEST_SUITE_P(NicDriver, KnowsItsAddress, CarriesFramesOfAllSizes, CarriesJumboFrames,
+                            DropsFramesThatAreTooLongForIt, RefusesWhatItCannotSend, GathersFragments,
+                            RingsOnceForABatch, GivesTokensBackInOrder, SaysWhenTheRingIsFull,
+                            GoesOnAfterTheReceiveRingWasFull, WrapsItsRings, CarriesBothWaysAtOnce,
+                            LetsHandlersSend, TakesWhatIsForIt, SaysWhatWasChecked, WakesWhoSleeps,
+                            LosesNoWakeUp, SeesTheLinkComeAndGo, IsQuietWhenClosed, ResetsUnderLoad,
+                            SurvivesThatItIsUnplugged);
 
 }  // namespace weft::nic

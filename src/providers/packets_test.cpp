@@ -35,7 +35,7 @@ std::string resolved(const char* node, const char* service, bool source = false)
   return text_of(Provider::resolve(FI_ADDR_STR, node, service, source));
 }
 
-TEST_F(PacketsProviderTest, names_of_people) {
+TEST_F(PacketsProviderTest, NamesOfPeople) {
   EXPECT_EQ(resolved(nullptr, nullptr, true), "");
   EXPECT_EQ(resolved("fi_wire://there", nullptr), "fi_wire://there");
   EXPECT_EQ(resolved("there", nullptr), "fi_wire://there");
@@ -44,7 +44,7 @@ TEST_F(PacketsProviderTest, names_of_people) {
   EXPECT_EQ(resolved(nullptr, "5000", true), "fi_wire://5000");
 }
 
-TEST_F(PacketsProviderTest, what_is_no_address_is_named) {
+TEST_F(PacketsProviderTest, WhatIsNoAddressIsNamed) {
   const auto other = Provider::resolve(FI_ADDR_STR, "shm://x", nullptr, false);
   ASSERT_FALSE(other);
   EXPECT_EQ(other.error().why, "shm://x is no address of wire");
@@ -57,7 +57,7 @@ TEST_F(PacketsProviderTest, what_is_no_address_is_named) {
   EXPECT_EQ(resolved(nullptr, (longest + "x").c_str()), "");
 }
 
-TEST_F(PacketsProviderTest, bytes_and_text) {
+TEST_F(PacketsProviderTest, BytesAndText) {
   auto bytes = Provider::resolve(FI_ADDR_STR, nullptr, "here", false);
   ASSERT_TRUE(bytes);
   EXPECT_EQ(bytes->size(), Provider::addrlen(FI_ADDR_STR));
@@ -68,7 +68,7 @@ TEST_F(PacketsProviderTest, bytes_and_text) {
   EXPECT_FALSE(Provider::normalise(FI_ADDR_STR, bytes->data()));
 }
 
-TEST_F(PacketsProviderTest, reach_is_what_the_type_says) {
+TEST_F(PacketsProviderTest, ReachIsWhatTheTypeSays) {
   EXPECT_EQ(Provider::kinds[0].reach, uint64_t{FI_LOCAL_COMM});
   EXPECT_EQ(Provider::version, uint32_t{FI_VERSION(1, 0)});
   EXPECT_TRUE(Provider::available(FI_ADDR_STR));

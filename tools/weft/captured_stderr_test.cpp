@@ -10,7 +10,7 @@
 namespace weft::tool {
 namespace {
 
-TEST(CapturedStderr, takes_everything_and_gives_the_stream_back) {
+TEST(CapturedStderr, TakesEverythingAndGivesTheStreamBack) {
   CapturedStderr outer;
   std::string inner_text;
   {
@@ -25,7 +25,7 @@ TEST(CapturedStderr, takes_everything_and_gives_the_stream_back) {
 }
 
 // More than a pipe would hold: nothing blocks.
-TEST(CapturedStderr, holds_much) {
+TEST(CapturedStderr, HoldsMuch) {
   CapturedStderr captured;
   for (int i = 0; i < 10'000; ++i) std::fprintf(stderr, "a line of some length, number %d\n", i);
   const std::string text = captured.take();

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(Channel, messages_come_in_order_and_whole) {
+TEST(Channel, MessagesComeInOrderAndWhole) {
   auto [a, b] = local_channel();
   const std::string large(100'000, 'x');
   auto sending = std::async(std::launch::async, [&a = a, &large] {
@@ -29,14 +29,14 @@ TEST(Channel, messages_come_in_order_and_whole) {
   sending.get();
 }
 
-TEST(Channel, waiting_calls_idle_and_ends_at_the_limit) {
+TEST(Channel, WaitingCallsIdleAndEndsAtTheLimit) {
   auto [a, b] = local_channel();
   int idle = 0;
   EXPECT_THROW(b.receive(milliseconds(20), [&] { ++idle; }), Failure);
   EXPECT_GT(idle, 0);
 }
 
-TEST(Channel, the_end_of_the_other_side_is_seen) {
+TEST(Channel, TheEndOfTheOtherSideIsSeen) {
   auto [a, b] = local_channel();
   EXPECT_TRUE(b.peer_is_there());
   a.close();
@@ -45,7 +45,7 @@ TEST(Channel, the_end_of_the_other_side_is_seen) {
   EXPECT_THROW(b.send({{"x", 1}}), Failure);
 }
 
-TEST(Channel, an_error_of_the_other_side_is_thrown_here) {
+TEST(Channel, AnErrorOfTheOtherSideIsThrownHere) {
   auto [a, b] = local_channel();
   a.send({{"error", "no memory"}});
   try {
@@ -56,13 +56,13 @@ TEST(Channel, an_error_of_the_other_side_is_thrown_here) {
   }
 }
 
-TEST(Channel, what_is_not_ours_is_refused) {
+TEST(Channel, WhatIsNotOursIsRefused) {
   auto [a, b] = local_channel();
   ASSERT_EQ(::send(a.fd(), "GET /\n", 6, 0), 6);
   EXPECT_THROW(b.receive(milliseconds(5000)), Failure);
 }
 
-TEST(Channel, tcp_takes_one_connection_and_knows_its_address) {
+TEST(Channel, TcpTakesOneConnectionAndKnowsItsAddress) {
   Listener listener(0);
   Channel client = connect_to("127.0.0.1", listener.port(), milliseconds(2000));
   Channel server = listener.accept(milliseconds(2000));

@@ -24,7 +24,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-TEST(CheckTable, the_longest_pattern_wins) {
+TEST(CheckTable, TheLongestPatternWins) {
   ASSERT_NE(capability_of("Rma.every_size__fi_rma_3"), nullptr);
   EXPECT_EQ(capability_of("Rma.every_size__fi_rma_3")->name, "FI_RMA");
   EXPECT_EQ(capability_of("Rma.order_waw__fi_endpoint_3")->name, "FI_ORDER_WAW");
@@ -32,20 +32,20 @@ TEST(CheckTable, the_longest_pattern_wins) {
   EXPECT_EQ(capability_of("Nobody.knows_this"), nullptr);
 }
 
-TEST(CheckTable, patterns) {
+TEST(CheckTable, Patterns) {
   EXPECT_TRUE(matches("A.*:B.c", "B.c"));
   EXPECT_TRUE(matches("*.remote*data", "X.remote_cq_data"));
   EXPECT_FALSE(matches("A.*:B.c", "B.cd"));
   EXPECT_FALSE(matches("", "B.cd"));
 }
 
-TEST(CheckTable, names_differ) {
+TEST(CheckTable, NamesDiffer) {
   std::set<std::string_view> names;
   for (const Capability& capability : capabilities())
     EXPECT_TRUE(names.insert(capability.name).second) << capability.name;
 }
 
-TEST(CheckTable, connections_belong_to_connected_endpoints) {
+TEST(CheckTable, ConnectionsBelongToConnectedEndpoints) {
   EXPECT_TRUE(belongs_to("Connections.streams_both_ways__fi_msg_3", FI_EP_MSG));
   EXPECT_FALSE(belongs_to("Connections.streams_both_ways__fi_msg_3", FI_EP_RDM));
   EXPECT_TRUE(belongs_to("GetInfo.dup_and_free__fi_getinfo_3", FI_EP_DGRAM));
@@ -87,7 +87,7 @@ std::vector<CaseResult> all_of(Verdict verdict, Outcome outcome) {
   return results;
 }
 
-TEST(CheckVerdict, yes_when_all_is_claimed_and_shown) {
+TEST(CheckVerdict, YesWhenAllIsClaimedAndShown) {
   for (const Verdict verdict : verdicts) {
     const Fixed claims(true);
     const Answers answers = answers_of(claims, type_of(verdict));
@@ -97,7 +97,7 @@ TEST(CheckVerdict, yes_when_all_is_claimed_and_shown) {
   }
 }
 
-TEST(CheckVerdict, no_names_what_is_missing_broken_or_not_shown) {
+TEST(CheckVerdict, NoNamesWhatIsMissingBrokenOrNotShown) {
   const Fixed nothing(false), all(true);
   const Answers none = answers_of(nothing, FI_EP_RDM), every = answers_of(all, FI_EP_RDM);
   EXPECT_THAT(judge(Verdict::ompi_mtl, "x", &none, {}).reasons, Contains("not offered: FI_TAGGED"));
@@ -112,7 +112,7 @@ TEST(CheckVerdict, no_names_what_is_missing_broken_or_not_shown) {
       testing::SizeIs(1));
 }
 
-TEST(CheckReport, what_is_claimed_and_broken_counts_and_what_is_not_claimed_does_not) {
+TEST(CheckReport, WhatIsClaimedAndBrokenCountsAndWhatIsNotClaimedDoesNot) {
   const Fixed all(true), nothing(false);
   Report report{"x", "", {}, {}, {}};
   report.types.push_back(
@@ -132,7 +132,7 @@ TEST(CheckReport, what_is_claimed_and_broken_counts_and_what_is_not_claimed_does
   EXPECT_TRUE(all_claims_shown(report));
 }
 
-TEST(CheckChild, lines_of_the_report) {
+TEST(CheckChild, LinesOfTheReport) {
   ReportLine line;
   ASSERT_TRUE(read_report_line("fail A.b/0\tone\ttwo", line));
   EXPECT_EQ(line.word, "fail");
@@ -142,13 +142,13 @@ TEST(CheckChild, lines_of_the_report) {
   for (const char* bad : {"", "fail", "start ", "what A.b"}) EXPECT_FALSE(read_report_line(bad, line)) << bad;
 }
 
-TEST(CheckChild, the_list_of_cases) {
+TEST(CheckChild, TheListOfCases) {
   EXPECT_THAT(read_case_list("noise\nA.\n  one\n  two\nW/B.\n  x/0  # GetParam() = 1\n"),
               ElementsAre("A.one", "A.two", "W/B.x/0"));
   EXPECT_THAT(read_case_list(""), IsEmpty());
 }
 
-TEST(CheckChild, a_program_that_ends_and_one_that_does_not) {
+TEST(CheckChild, AProgramThatEndsAndOneThatDoesNot) {
   const Answered said =
       run_to_end("/bin/sh", {"-c", "echo out; echo err >&2; exit 3"}, environment_with({}), 20);
   EXPECT_EQ(said.status, 3);
@@ -161,7 +161,7 @@ TEST(CheckChild, a_program_that_ends_and_one_that_does_not) {
 }
 
 // A stand-in for the conformance program: a shell script that reports.
-TEST(CheckChild, a_crash_and_a_hang_cost_one_case_each) {
+TEST(CheckChild, ACrashAndAHangCostOneCaseEach) {
   RunOptions options;
   const std::string script =
       "case \"$1\" in *A.good*) printf 'start A.good\\npass A.good\\nstart A.crash\\n' >&3; echo 'last "
@@ -186,7 +186,7 @@ TEST(CheckChild, a_crash_and_a_hang_cost_one_case_each) {
 }
 
 // Of a provider nothing is known then.
-TEST(CheckChild, a_program_that_cannot_begin_is_no_answer) {
+TEST(CheckChild, AProgramThatCannotBeginIsNoAnswer) {
   RunOptions options;
   options.program = "/bin/false";
   options.environment = environment_with({});
@@ -195,7 +195,7 @@ TEST(CheckChild, a_program_that_cannot_begin_is_no_answer) {
   EXPECT_THROW(run_cases(options, {"A.one"}), Failure);
 }
 
-TEST(CheckVerdict, words_and_cases) {
+TEST(CheckVerdict, WordsAndCases) {
   EXPECT_EQ(verdict_of("ompi-mtl"), Verdict::ompi_mtl);
   EXPECT_EQ(verdict_of("rxd"), Verdict::rxd);
   EXPECT_EQ(verdict_of(""), std::nullopt);

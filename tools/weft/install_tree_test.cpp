@@ -7,20 +7,20 @@
 namespace weft::tool {
 namespace {
 
-TEST(SearchList, ours_comes_first_and_once) {
+TEST(SearchList, OursComesFirstAndOnce) {
   EXPECT_EQ(put_first("", "/w"), "/w");
   EXPECT_EQ(put_first("/a:/b", "/w"), "/w:/a:/b");
   EXPECT_EQ(put_first("/a:/w:/b:/w", "/w"), "/w:/a:/b");
 }
 
-TEST(SearchList, is_taken_out_wherever_it_stands) {
+TEST(SearchList, IsTakenOutWhereverItStands) {
   EXPECT_EQ(take_out("/w", "/w"), "");
   EXPECT_EQ(take_out("/a:/w:/b", "/w"), "/a:/b");
   EXPECT_EQ(take_out("/ww:/a/w", "/w"), "/ww:/a/w");
 }
 
 // An empty item is the current folder to ld.so(8).
-TEST(SearchList, empty_items_do_not_survive) {
+TEST(SearchList, EmptyItemsDoNotSurvive) {
   EXPECT_EQ(put_first(":/a::/b:", "/w"), "/w:/a:/b");
   EXPECT_EQ(take_out("::", "/w"), "");
 }

@@ -44,13 +44,13 @@ std::string failure_of(const auto& call) {
   return "no failure";
 }
 
-TEST(Modules, what_they_need_comes_before_them_once) {
+TEST(Modules, WhatTheyNeedComesBeforeThemOnce) {
   EXPECT_THAT(load_order({"kofi_tcp", "kofi_blk"}), ElementsAre("kofi", "kofi_tcp", "configfs", "kofi_blk"));
   EXPECT_THAT(load_order({"kofi_verbs", "kofi"}), ElementsAre("ib_core", "rdma_cm", "kofi", "kofi_verbs"));
   EXPECT_THROW(load_order({"ext4"}), Failure);
 }
 
-TEST(Providers, one_line_each_behind_the_heads) {
+TEST(Providers, OneLineEachBehindTheHeads) {
   const auto found =
       parse_providers("name version objects opened\nkofi_loop 1.0 3 77\nkofi_tcp 1.0 0 0\nbroken\n");
   ASSERT_EQ(found.size(), 2u);
@@ -60,14 +60,14 @@ TEST(Providers, one_line_each_behind_the_heads) {
   EXPECT_THAT(parse_providers(""), IsEmpty());
 }
 
-TEST_F(Folders, without_the_modules_it_says_what_to_do) {
+TEST_F(Folders, WithoutTheModulesItSaysWhatToDo) {
   EXPECT_THAT(failure_of([&] { providers(paths); }), HasSubstr("weft kofi load"));
   EXPECT_THAT(failure_of([&] { connect(paths, "disk0", {}); }), HasSubstr("kofi_blk is not loaded"));
   EXPECT_THAT(failure_of([&] { disconnect(paths, "disk0"); }), HasSubstr("no block device 'disk0'"));
   EXPECT_THAT(block_devices(paths), IsEmpty());
 }
 
-TEST_F(Folders, devices_are_listed_and_found_by_name_or_disk) {
+TEST_F(Folders, DevicesAreListedAndFoundByNameOrDisk) {
   write("/config/kofi_blk/disk0/provider", "kofi_tcp\n");
   write("/config/kofi_blk/disk0/address", "10.0.0.1\n");
   write("/config/kofi_blk/disk0/device", "/dev/kofi0\n");
@@ -85,7 +85,7 @@ TEST_F(Folders, devices_are_listed_and_found_by_name_or_disk) {
   EXPECT_THAT(failure_of([&] { disconnect(paths, ""); }), HasSubstr("no block device ''"));
 }
 
-TEST_F(Folders, a_device_that_cannot_be_connected_leaves_nothing) {
+TEST_F(Folders, ADeviceThatCannotBeConnectedLeavesNothing) {
   std::filesystem::create_directories(root + "/config/kofi_blk");
   EXPECT_THAT(failure_of([&] {
                 connect(paths, "disk0", {{"address", "10.0.0.1"}});

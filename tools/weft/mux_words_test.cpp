@@ -11,25 +11,25 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(MuxWords, a_header_names_its_type) {
+TEST(MuxWords, AHeaderNamesItsType) {
   EXPECT_EQ(type_of_header("unix_packets.hpp"), "UnixPackets");
   EXPECT_EQ(type_of_header("nic.h"), "Nic");
   EXPECT_EQ(type_of_header("my-NIC_v2.hh"), "MyNICV2");
 }
 
-TEST(MuxWords, a_file_names_its_provider) {
+TEST(MuxWords, AFileNamesItsProvider) {
   EXPECT_EQ(name_of_plugin("libfoo-fi.so"), "foo");
   EXPECT_EQ(name_of_plugin("foo-fi.so"), "foo");
   EXPECT_EQ(name_of_plugin("libfoo.so"), "");
 }
 
-TEST(MuxWords, names_that_libfabric_reads_otherwise) {
+TEST(MuxWords, NamesThatLibfabricReadsOtherwise) {
   EXPECT_EQ(fault_of_name("foo"), "");
   for (const char* wrong : {"", "a;b", "a b", "ofi_rxm", "more_than_twenty_four_characters"})
     EXPECT_NE(fault_of_name(wrong), "") << wrong;
 }
 
-TEST(MuxWords, complaints_of_compilers) {
+TEST(MuxWords, ComplaintsOfCompilers) {
   EXPECT_THAT(complaints_of("x.hpp:3:1: error: static assertion failed: weft::Packets: missing, or of "
                             "another type: int send()\n"
                             "x.hpp:3:1: note: constraints not satisfied\n"
@@ -43,7 +43,7 @@ TEST(MuxWords, complaints_of_compilers) {
   EXPECT_THAT(complaints_of("error: no such type"), IsEmpty());
 }
 
-TEST(MuxWords, a_complaint_is_about_a_name) {
+TEST(MuxWords, AComplaintIsAboutAName) {
   EXPECT_EQ(name_in("missing, or of another type: int receive(weft::PacketSink& sink) noexcept"), "receive");
   EXPECT_EQ(name_in("missing, or of another type: static constexpr size_t address_bytes_max (1 to 64)"),
             "address_bytes_max");
@@ -55,7 +55,7 @@ TEST(MuxWords, a_complaint_is_about_a_name) {
       "send_train");
 }
 
-TEST(MuxWords, what_is_there_instead) {
+TEST(MuxWords, WhatIsThereInstead) {
   const std::string gcc =
       "t.cpp:4:1: error: aggregate 'weft_type_of_receive<int (Nic::*)()> receive_asked' has incomplete type\n"
       "t.cpp:5:1: error: aggregate 'weft_type_of_open<bool (Nic::*)(std::span<const std::byte>) noexcept> x' "
@@ -82,11 +82,11 @@ TEST(MuxWords, what_is_there_instead) {
   EXPECT_EQ(answer_of_types(clang, "close"), "it is not public");
 }
 
-TEST(MuxWords, names_of_a_list) {
+TEST(MuxWords, NamesOfAList) {
   EXPECT_THAT(names_listed("shm  118.0\nudp;ofi_rxd 1.0\n\nshm 1.0"), ElementsAre("shm", "udp;ofi_rxd"));
 }
 
-TEST(MuxWords, a_type_in_a_namespace_is_meant) {
+TEST(MuxWords, ATypeInANamespaceIsMeant) {
   const std::string gcc =
       "t.cpp:2:20: error: 'Nic' was not declared in this scope; did you mean 'vendor::Nic'?\nt.hpp:1:26: "
       "note: "
@@ -97,7 +97,7 @@ TEST(MuxWords, a_type_in_a_namespace_is_meant) {
       type_meant("error: 'Nic' was not declared\nnote: suggested alternatives:\nnote:  'a::Nic'", "Nic"), "");
 }
 
-TEST(MuxWords, the_linker_names_types_as_authors_do) {
+TEST(MuxWords, TheLinkerNamesTypesAsAuthorsDo) {
   EXPECT_THAT(
       undefined_in(
           "a: undefined reference to `Nic::send(std::span<std::byte const, 18446744073709551615ul>)'\n"
@@ -107,7 +107,7 @@ TEST(MuxWords, the_linker_names_types_as_authors_do) {
                   "Nic::receive(weft::PacketSink&)"));
 }
 
-TEST(MuxWords, what_the_linker_misses) {
+TEST(MuxWords, WhatTheLinkerMisses) {
   EXPECT_THAT(
       undefined_in("/usr/bin/ld: a.o: in function `f':\na.cpp:1: undefined reference to `Nic::close()'\n"
                    "b.cpp:1: undefined reference to `Nic::close()'\nc: undefined reference to "

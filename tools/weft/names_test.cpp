@@ -12,7 +12,7 @@
 namespace weft::tool {
 namespace {
 
-TEST(Names, flags_combine_however_they_are_written) {
+TEST(Names, FlagsCombineHoweverTheyAreWritten) {
   constexpr uint64_t wanted = FI_MSG | FI_TAGGED;
   for (const char* text : {"FI_MSG|FI_TAGGED", "msg,tagged", "fi_msg tagged", "MSG,|tagged", "0xa", "10"}) {
     EXPECT_EQ(parse_flags(text, capability_names(), "a capability"), wanted) << text;
@@ -20,7 +20,7 @@ TEST(Names, flags_combine_however_they_are_written) {
   EXPECT_EQ(parse_flags("", capability_names(), "a capability"), 0u);
 }
 
-TEST(Names, the_common_beginning_may_be_left_out) {
+TEST(Names, TheCommonBeginningMayBeLeftOut) {
   EXPECT_EQ(parse_one("rdm", ep_type_names(), ""), uint64_t{FI_EP_RDM});
   EXPECT_EQ(parse_one("EP_RDM", ep_type_names(), ""), uint64_t{FI_EP_RDM});
   EXPECT_EQ(parse_one("domain", threading_names(), ""), uint64_t{FI_THREAD_DOMAIN});
@@ -28,7 +28,7 @@ TEST(Names, the_common_beginning_may_be_left_out) {
   EXPECT_EQ(parse_one("remote-write", capability_names(), ""), uint64_t{FI_REMOTE_WRITE});
 }
 
-TEST(Names, an_unknown_one_is_refused_with_the_list) {
+TEST(Names, AnUnknownOneIsRefusedWithTheList) {
   try {
     parse_flags("FI_MSG|FI_FOO", capability_names(), "a capability");
     FAIL() << "accepted";

@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(Routes, v4) {
+TEST(Routes, V4) {
   const std::string table =
       "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
       "eth0\t00000000\t010000C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
@@ -32,7 +32,7 @@ TEST(Routes, v4) {
   EXPECT_THAT(routes4(table, "eth", gateways), ElementsAre());
 }
 
-TEST(Routes, v6_leaves_out_what_every_interface_has) {
+TEST(Routes, V6LeavesOutWhatEveryInterfaceHas) {
   const std::string none(32, '0');
   const auto line = [&](const std::string& to, const std::string& prefix, const std::string& by) {
     return to + " " + prefix + " " + none + " 00 " + by + " 00000100 00000001 00000000 00000001     eth0\n";
@@ -46,7 +46,7 @@ TEST(Routes, v6_leaves_out_what_every_interface_has) {
   EXPECT_THAT(gateways, ElementsAre("fd14::1"));
 }
 
-TEST(Interface, what_the_kernel_has_put_on_it) {
+TEST(Interface, WhatTheKernelHasPutOnIt) {
   std::string root = testing::TempDir() + "weft_nic_XXXXXX";
   ASSERT_NE(::mkdtemp(root.data()), nullptr);
   const std::filesystem::path folder = root + "/sys/class/net/eth1";
@@ -76,7 +76,7 @@ Card some_card() {
   return card;
 }
 
-TEST(Card, is_left_to_the_kernel_with_addresses_routes_or_out_of_sight) {
+TEST(Card, IsLeftToTheKernelWithAddressesRoutesOrOutOfSight) {
   Card card = some_card();
   EXPECT_THAT(card.reasons_to_leave(), ElementsAre());
   EXPECT_THAT(list_text({card}), HasSubstr("can be bound"));
@@ -96,7 +96,7 @@ TEST(Card, is_left_to_the_kernel_with_addresses_routes_or_out_of_sight) {
   EXPECT_THAT(card.reasons_to_leave(), ElementsAre());
 }
 
-TEST(Card, what_is_missing_is_explained_once_for_the_machine) {
+TEST(Card, WhatIsMissingIsExplainedOnceForTheMachine) {
   Card card = some_card();
   card.obstacles.insert(card.obstacles.begin(),
                         {pci::Need::iommu, "this machine has no IOMMU", "switch it on"});
@@ -107,7 +107,7 @@ TEST(Card, what_is_missing_is_explained_once_for_the_machine) {
   EXPECT_THAT(list_text({}), HasSubstr("no network card"));
 }
 
-TEST(Card, as_json) {
+TEST(Card, AsJson) {
   Card card = some_card();
   card.function.group = 3;
   card.before = nic_binding::Binding{"e1000e", {card.interfaces[0]}};
@@ -120,7 +120,7 @@ TEST(Card, as_json) {
   EXPECT_EQ(json["needs"].size(), 1U);
 }
 
-TEST(Card, drivers) {
+TEST(Card, Drivers) {
   EXPECT_EQ(driver_for(0x1af4, 0x1041), "virtio_net");
   EXPECT_EQ(driver_for(0x1af4, 0x1000), "virtio_net");
   EXPECT_EQ(driver_for(0x8086, 0x10f6), "e1000e");

@@ -14,7 +14,7 @@ namespace {
 
 using Sizes = std::vector<size_t>;
 
-TEST(Sizes, lists_ranges_and_units) {
+TEST(Sizes, ListsRangesAndUnits) {
   EXPECT_EQ(parse_sizes("8"), (Sizes{8}));
   EXPECT_EQ(parse_sizes("1,1k,2M"), (Sizes{1, 1024, 2 << 20}));
   EXPECT_EQ(parse_sizes("16:128"), (Sizes{16, 32, 64, 128}));
@@ -23,7 +23,7 @@ TEST(Sizes, lists_ranges_and_units) {
   EXPECT_EQ(parse_sizes("4g"), (Sizes{size_t{4} << 30}));
 }
 
-TEST(Sizes, nonsense_is_refused_with_the_status_of_usage) {
+TEST(Sizes, NonsenseIsRefusedWithTheStatusOfUsage) {
   for (const char* text : {"",      "x",   "8k8",   "8,",   "-1",    "8:4",  "5g",   "99999999999999999999",
                            "1:2:3", "0",   "0:8",   "8,0k", "4097m", "64kb", "64 k", "k",
                            "0x10",  "1e3", "8,,16", ":8"}) {
@@ -36,14 +36,14 @@ TEST(Sizes, nonsense_is_refused_with_the_status_of_usage) {
   }
 }
 
-TEST(Sizes, are_shown_in_the_largest_whole_unit) {
+TEST(Sizes, AreShownInTheLargestWholeUnit) {
   EXPECT_EQ(size_text(8), "8 B");
   EXPECT_EQ(size_text(1024), "1 KiB");
   EXPECT_EQ(size_text(1025), "1025 B");
   EXPECT_EQ(size_text(3 << 20), "3 MiB");
 }
 
-TEST(Steps, every_provider_with_every_test_and_size) {
+TEST(Steps, EveryProviderWithEveryTestAndSize) {
   PerfOptions options;
   options.providers = {"a", "b"};
   options.tests = {"tagged-rate", "rma-read-bw"};
@@ -56,7 +56,7 @@ TEST(Steps, every_provider_with_every_test_and_size) {
   EXPECT_EQ(steps.back().size, 512u);
 }
 
-TEST(Steps, a_test_brings_its_usual_sizes) {
+TEST(Steps, ATestBringsItsUsualSizes) {
   PerfOptions options;
   options.providers = {"a"};
   options.tests = {"tagged-rate"};
@@ -64,9 +64,9 @@ TEST(Steps, a_test_brings_its_usual_sizes) {
   EXPECT_EQ(steps_of(options)[0].size, 8u);
 }
 
-TEST(Steps, an_unknown_test_is_refused) { EXPECT_THROW(test_named("tagged-pong"), Failure); }
+TEST(Steps, AnUnknownTestIsRefused) { EXPECT_THROW(test_named("tagged-pong"), Failure); }
 
-TEST(Figures, median_least_and_most) {
+TEST(Figures, MedianLeastAndMost) {
   Result result;
   EXPECT_EQ(result.median(), 0);
   result.samples = {5, 1, 9};
@@ -77,7 +77,7 @@ TEST(Figures, median_least_and_most) {
   EXPECT_EQ(result.median(), 5.5);
 }
 
-TEST(Figures, a_result_survives_json) {
+TEST(Figures, AResultSurvivesJson) {
   Result result;
   result.provider = "p;q";
   result.fabric = "f";
@@ -119,7 +119,7 @@ TEST(Figures, WhatMakesAFigureDoubtfulIsMarked) {
   EXPECT_TRUE(csv_line(other, "").ends_with(",no,0.3000")) << csv_line(other, "");
 }
 
-TEST(Figures, the_way_of_large_messages_in_one_line) {
+TEST(Figures, TheWayOfLargeMessagesInOneLine) {
   const CopyPathCounts copies{"both",    "measured", {{{40, 12'300}, {9, 0}, {500, 9'870}}}, 2, 18, 1,
                               1'000'000, 5'000};
   EXPECT_EQ(

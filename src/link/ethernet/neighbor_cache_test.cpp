@@ -42,7 +42,7 @@ Asked run(NeighborCache& cache, uint64_t from, uint64_t to) {
   return asked;
 }
 
-TEST(NeighborCache, asks_ever_more_seldom_and_gives_up) {
+TEST(NeighborCache, AsksEverMoreSeldomAndGivesUp) {
   NeighborCache cache;
   ASSERT_EQ(cache.use(host(1), ms)->state, State::Asking);
   EXPECT_TRUE(cache.is_asking());
@@ -53,7 +53,7 @@ TEST(NeighborCache, asks_ever_more_seldom_and_gives_up) {
   EXPECT_FALSE(cache.is_asking());
 }
 
-TEST(NeighborCache, does_not_ask_anew_at_once) {
+TEST(NeighborCache, DoesNotAskAnewAtOnce) {
   NeighborCache cache;
   (void)cache.use(host(1), ms);
   (void)run(cache, ms, 2'600 * ms);
@@ -62,7 +62,7 @@ TEST(NeighborCache, does_not_ask_anew_at_once) {
   EXPECT_EQ(run(cache, 4'000 * ms, 4'010 * ms).times.size(), 1u);
 }
 
-TEST(NeighborCache, an_answer_ends_the_questions) {
+TEST(NeighborCache, AnAnswerEndsTheQuestions) {
   NeighborCache cache;
   (void)cache.use(host(1), ms);
   (void)run(cache, ms, 2 * ms);
@@ -72,7 +72,7 @@ TEST(NeighborCache, an_answer_ends_the_questions) {
   EXPECT_TRUE(run(cache, 3 * ms, 5'000 * ms).times.empty());
 }
 
-TEST(NeighborCache, nobody_answers_unasked) {
+TEST(NeighborCache, NobodyAnswersUnasked) {
   NeighborCache cache;
   cache.answered(host(1), mac(1), true, ms);
   EXPECT_EQ(cache.find(host(1)), nullptr);
@@ -80,7 +80,7 @@ TEST(NeighborCache, nobody_answers_unasked) {
   EXPECT_EQ(cache.find(host(1)), nullptr);
 }
 
-TEST(NeighborCache, an_answer_to_no_question_is_verified_when_it_is_used) {
+TEST(NeighborCache, AnAnswerToNoQuestionIsVerifiedWhenItIsUsed) {
   for (const bool is_failed : {false, true}) {
     NeighborCache cache;
     (void)cache.use(host(1), ms);
@@ -94,7 +94,7 @@ TEST(NeighborCache, an_answer_to_no_question_is_verified_when_it_is_used) {
   }
 }
 
-TEST(NeighborCache, an_old_neighbour_is_asked_directly_while_it_is_used) {
+TEST(NeighborCache, AnOldNeighbourIsAskedDirectlyWhileItIsUsed) {
   NeighborCache cache;
   (void)cache.use(host(1), ms);
   cache.answered(host(1), mac(1), true, ms);
@@ -107,7 +107,7 @@ TEST(NeighborCache, an_old_neighbour_is_asked_directly_while_it_is_used) {
   EXPECT_EQ(asked.gone, 1u);
 }
 
-TEST(NeighborCache, one_that_answers_a_probe_is_fresh) {
+TEST(NeighborCache, OneThatAnswersAProbeIsFresh) {
   NeighborCache cache;
   (void)cache.use(host(1), ms);
   cache.answered(host(1), mac(1), true, ms);
@@ -119,7 +119,7 @@ TEST(NeighborCache, one_that_answers_a_probe_is_fresh) {
   EXPECT_TRUE(run(cache, old + 2 * ms, old + 1'000 * ms).times.empty());
 }
 
-TEST(NeighborCache, an_advertisement_without_override_keeps_the_known_mac) {
+TEST(NeighborCache, AnAdvertisementWithoutOverrideKeepsTheKnownMac) {
   NeighborCache cache;
   (void)cache.use(host(1), ms);
   cache.answered(host(1), mac(1), true, ms);
@@ -129,7 +129,7 @@ TEST(NeighborCache, an_advertisement_without_override_keeps_the_known_mac) {
   EXPECT_EQ(cache.find(host(1))->mac, mac(2));
 }
 
-TEST(NeighborCache, what_a_neighbour_said_of_itself_is_verified_when_it_is_used) {
+TEST(NeighborCache, WhatANeighbourSaidOfItselfIsVerifiedWhenItIsUsed) {
   NeighborCache cache;
   cache.heard(host(1), mac(1), true, ms);
   EXPECT_TRUE(run(cache, ms, 100 * ms).times.empty());
@@ -139,7 +139,7 @@ TEST(NeighborCache, what_a_neighbour_said_of_itself_is_verified_when_it_is_used)
   EXPECT_TRUE(asked.directly[0]);
 }
 
-TEST(NeighborCache, strangers_take_no_place_from_those_that_are_used) {
+TEST(NeighborCache, StrangersTakeNoPlaceFromThoseThatAreUsed) {
   NeighborCache cache;
   constexpr unsigned used = 64;
   unsigned placed = 0;
@@ -154,7 +154,7 @@ TEST(NeighborCache, strangers_take_no_place_from_those_that_are_used) {
   EXPECT_EQ(there, placed);
 }
 
-TEST(NeighborCache, the_one_that_was_used_longest_ago_gives_way) {
+TEST(NeighborCache, TheOneThatWasUsedLongestAgoGivesWay) {
   NeighborCache cache;
   for (unsigned i = 0; i < 10'000; ++i) {
     if (cache.use(host(i), (i + 1) * ms) != nullptr) cache.answered(host(i), mac(i), true, (i + 1) * ms);
@@ -163,7 +163,7 @@ TEST(NeighborCache, the_one_that_was_used_longest_ago_gives_way) {
   EXPECT_EQ(cache.find(host(0)), nullptr);
 }
 
-TEST(NeighborCache, full_of_hosts_that_are_being_asked_it_has_no_room) {
+TEST(NeighborCache, FullOfHostsThatAreBeingAskedItHasNoRoom) {
   NeighborCache cache;
   unsigned refused = 0;
   for (unsigned i = 0; i < 1'000; ++i) refused += cache.use(host(i), ms) == nullptr;

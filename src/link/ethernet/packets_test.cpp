@@ -129,7 +129,7 @@ class Ethernet : public testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Versions, Ethernet, testing::Bool(),
                          [](const auto& test) { return test.param ? "ip6" : "ip4"; });
 
-TEST_P(Ethernet, finds_its_neighbour_and_sends_what_waited) {
+TEST_P(Ethernet, FindsItsNeighbourAndSendsWhatWaited) {
   open();
   EXPECT_EQ(send(one, there(), "a"), 0);
   EXPECT_EQ(send(one, there(), "b"), 0);
@@ -148,7 +148,7 @@ TEST_P(Ethernet, finds_its_neighbour_and_sends_what_waited) {
   ASSERT_EQ(at_one.packets.size(), 1u);
 }
 
-TEST_P(Ethernet, shows_headers_as_they_were_on_the_wire) {
+TEST_P(Ethernet, ShowsHeadersAsTheyWereOnTheWire) {
   open();
   const Frame frame = a_frame();
   ASSERT_TRUE(arrives(frame));
@@ -160,7 +160,7 @@ TEST_P(Ethernet, shows_headers_as_they_were_on_the_wire) {
   EXPECT_NE(datagram.udp.checksum, 0);
 }
 
-TEST_P(Ethernet, shows_ecn_and_identification) {
+TEST_P(Ethernet, ShowsEcnAndIdentification) {
   open();
   one.set_traffic_class(46);
   one.set_ecn(proto::Ecn::Capable0);
@@ -178,7 +178,7 @@ TEST_P(Ethernet, shows_ecn_and_identification) {
   EXPECT_EQ(at_two.packets[0].identification, is_ip6() ? 0 : 0x1234);
 }
 
-TEST_P(Ethernet, segments_count_in_the_identification) {
+TEST_P(Ethernet, SegmentsCountInTheIdentification) {
   open();
   EXPECT_EQ(send(one, there(), "first"), 0);
   turn();
@@ -257,7 +257,7 @@ void expect_own_segments() {
 TEST(EthernetRoom, ASenderToAGroupHearsWhatHasLeft) { expect_own_segments<HubPort>(); }
 TEST(EthernetRoom, ASenderToAGroupHearsWhatHasLeftOfATrain) { expect_own_segments<TrainPort>(); }
 
-TEST_P(Ethernet, what_waits_is_bounded_and_lost_when_nobody_answers) {
+TEST_P(Ethernet, WhatWaitsIsBoundedAndLostWhenNobodyAnswers) {
   open();
   for (size_t i = 0; i < 3 * Stack::buffered_per_host_max; ++i) EXPECT_EQ(send(one, nobody(), "x"), 0);
   EXPECT_EQ(one.counters().unreachable, 2 * Stack::buffered_per_host_max);
@@ -270,7 +270,7 @@ TEST_P(Ethernet, what_waits_is_bounded_and_lost_when_nobody_answers) {
   EXPECT_EQ(at_two.packets.size(), 1u);
 }
 
-TEST_P(Ethernet, a_first_burst_waits_up_to_its_bytes_and_leaves_in_order) {
+TEST_P(Ethernet, AFirstBurstWaitsUpToItsBytesAndLeavesInOrder) {
   open();
   constexpr size_t bytes = 1400;
   const size_t most = Stack::buffered_bytes_per_host_max / (udp_at() + wire::Udp::bytes + bytes);
@@ -292,7 +292,7 @@ TEST_P(Ethernet, a_first_burst_waits_up_to_its_bytes_and_leaves_in_order) {
   EXPECT_EQ(send(one, here(), "me"), -EAGAIN);
 }
 
-TEST_P(Ethernet, a_lost_question_is_asked_again) {
+TEST_P(Ethernet, ALostQuestionIsAskedAgain) {
   open();
   int frames = 0;
   hub.pass = [&](Frame&) { return ++frames > 2; };
@@ -301,7 +301,7 @@ TEST_P(Ethernet, a_lost_question_is_asked_again) {
   EXPECT_EQ(at_two.packets.size(), 1u);
 }
 
-TEST_P(Ethernet, questions_and_packets_wait_for_a_full_device) {
+TEST_P(Ethernet, QuestionsAndPacketsWaitForAFullDevice) {
   open();
   one.frames().is_full = true;
   EXPECT_EQ(send(one, there(), "x"), 0);
@@ -314,7 +314,7 @@ TEST_P(Ethernet, questions_and_packets_wait_for_a_full_device) {
   EXPECT_EQ(send(one, there(), "y"), -EAGAIN);
 }
 
-TEST_P(Ethernet, a_neighbour_with_a_new_card_is_found) {
+TEST_P(Ethernet, ANeighbourWithANewCardIsFound) {
   open();
   EXPECT_EQ(send(one, there(), "x"), 0);
   turn();
@@ -330,7 +330,7 @@ TEST_P(Ethernet, a_neighbour_with_a_new_card_is_found) {
   ASSERT_EQ(at_two.packets.size(), 1u);
 }
 
-TEST_P(Ethernet, a_neighbour_that_left_is_noticed) {
+TEST_P(Ethernet, ANeighbourThatLeftIsNoticed) {
   open();
   (void)a_frame();
   two.close();
@@ -338,7 +338,7 @@ TEST_P(Ethernet, a_neighbour_that_left_is_noticed) {
   EXPECT_EQ(send(one, there(), "x"), -EHOSTUNREACH);
 }
 
-TEST_P(Ethernet, other_subnets_are_behind_the_gateway) {
+TEST_P(Ethernet, OtherSubnetsAreBehindTheGateway) {
   Network network;
   network.prefix_bits = is_ip6() ? 64 : 24;
   network.gateway = there();
@@ -354,7 +354,7 @@ TEST_P(Ethernet, other_subnets_are_behind_the_gateway) {
   EXPECT_EQ(two.counters().foreign, 1u);
 }
 
-TEST_P(Ethernet, without_a_gateway_other_subnets_are_out_of_reach) {
+TEST_P(Ethernet, WithoutAGatewayOtherSubnetsAreOutOfReach) {
   Network network;
   network.prefix_bits = is_ip6() ? 64 : 24;
   one.set_network(network);
@@ -362,7 +362,7 @@ TEST_P(Ethernet, without_a_gateway_other_subnets_are_out_of_reach) {
   EXPECT_EQ(send(one, at(is_ip6() ? "[fd15::9]:9" : "10.0.1.9:9"), "far"), -ENETUNREACH);
 }
 
-TEST_P(Ethernet, a_gateway_in_another_subnet_is_refused) {
+TEST_P(Ethernet, AGatewayInAnotherSubnetIsRefused) {
   Network network;
   network.prefix_bits = is_ip6() ? 64 : 24;
   network.gateway = at(is_ip6() ? "[fd15::9]:0" : "10.0.1.9:0");
@@ -370,7 +370,7 @@ TEST_P(Ethernet, a_gateway_in_another_subnet_is_refused) {
   EXPECT_FALSE(one.open(here().bytes()));
 }
 
-TEST_P(Ethernet, tagged_frames_stay_among_themselves) {
+TEST_P(Ethernet, TaggedFramesStayAmongThemselves) {
   Network network;
   network.vlan = 12;
   one.set_network(network);
@@ -388,7 +388,7 @@ TEST_P(Ethernet, tagged_frames_stay_among_themselves) {
   EXPECT_FALSE(at_two.packets.empty());
 }
 
-TEST_P(Ethernet, a_priority_tag_is_no_vlan) {
+TEST_P(Ethernet, APriorityTagIsNoVlan) {
   open();
   Frame frame = a_frame();
   const Frame tag = {std::byte{0x81}, std::byte{0x00}, std::byte{0xe0}, std::byte{0x00}};
@@ -398,7 +398,7 @@ TEST_P(Ethernet, a_priority_tag_is_no_vlan) {
   EXPECT_FALSE(arrives(frame));
 }
 
-TEST_P(Ethernet, packets_to_the_own_address_come_back) {
+TEST_P(Ethernet, PacketsToTheOwnAddressComeBack) {
   open();
   EXPECT_EQ(send(one, here(), "me"), 0);
   EXPECT_TRUE(hub.seen.empty());
@@ -412,7 +412,7 @@ TEST_P(Ethernet, packets_to_the_own_address_come_back) {
   EXPECT_EQ(send(one, here(), "me"), 0);
 }
 
-TEST_P(Ethernet, multicast_reaches_members) {
+TEST_P(Ethernet, MulticastReachesMembers) {
   open();
   const os::SocketAddress group = at(is_ip6() ? "[ff05::4:5]:99" : "239.1.2.3:99");
   EXPECT_EQ(one.join(here().bytes(), true), -EINVAL);
@@ -434,7 +434,7 @@ TEST_P(Ethernet, multicast_reaches_members) {
   EXPECT_EQ(at_two.packets.size(), 1u);
 }
 
-TEST_P(Ethernet, fragments_are_refused) {
+TEST_P(Ethernet, FragmentsAreRefused) {
   open();
   Frame frame = a_frame();
   if (is_ip6()) {
@@ -448,7 +448,7 @@ TEST_P(Ethernet, fragments_are_refused) {
   EXPECT_EQ(two.counters().fragments, 1u);
 }
 
-TEST_P(Ethernet, a_wrong_checksum_is_dropped) {
+TEST_P(Ethernet, AWrongChecksumIsDropped) {
   open();
   Frame frame = a_frame();
   ASSERT_TRUE(arrives(frame));
@@ -459,7 +459,7 @@ TEST_P(Ethernet, a_wrong_checksum_is_dropped) {
   EXPECT_TRUE(arrives(frame));
 }
 
-TEST_P(Ethernet, without_a_checksum_only_where_it_may_be) {
+TEST_P(Ethernet, WithoutAChecksumOnlyWhereItMayBe) {
   open();
   Frame frame = a_frame();
   wire::store_big(&frame[udp_at() + 6], uint16_t{0});
@@ -470,7 +470,7 @@ TEST_P(Ethernet, without_a_checksum_only_where_it_may_be) {
   EXPECT_TRUE(arrives(frame));
 }
 
-TEST_P(Ethernet, optional_checksums_are_not_sent) {
+TEST_P(Ethernet, OptionalChecksumsAreNotSent) {
   one.set_optional_checksum(true);
   two.set_optional_checksum(true);
   open();
@@ -479,7 +479,7 @@ TEST_P(Ethernet, optional_checksums_are_not_sent) {
   EXPECT_TRUE(arrives(frame));
 }
 
-TEST_P(Ethernet, every_truncation_and_every_byte_is_survived) {
+TEST_P(Ethernet, EveryTruncationAndEveryByteIsSurvived) {
   open();
   const Frame frame = a_frame();
   for (size_t length = 0; length < frame.size(); ++length)
@@ -498,7 +498,7 @@ TEST_P(Ethernet, every_truncation_and_every_byte_is_survived) {
     }
 }
 
-TEST_P(Ethernet, impossible_sources_are_dropped) {
+TEST_P(Ethernet, ImpossibleSourcesAreDropped) {
   open();
   const Frame frame = a_frame();
   const size_t source = ip_at() + (is_ip6() ? 8 : 12);
@@ -516,7 +516,7 @@ TEST_P(Ethernet, impossible_sources_are_dropped) {
   }
 }
 
-TEST_P(Ethernet, packets_for_others_are_not_shown) {
+TEST_P(Ethernet, PacketsForOthersAreNotShown) {
   open();
   Frame frame = a_frame();
   Frame port = frame;
@@ -531,7 +531,7 @@ TEST_P(Ethernet, packets_for_others_are_not_shown) {
   EXPECT_EQ(arrives(broadcast), !is_ip6());  // IPv4 has broadcasts, and some send what is for one host so
 }
 
-TEST_P(Ethernet, somebody_else_with_the_own_address_is_counted) {
+TEST_P(Ethernet, SomebodyElseWithTheOwnAddressIsCounted) {
   open();
   Packets other;
   other.frames().attach(hub, 9);
@@ -540,7 +540,7 @@ TEST_P(Ethernet, somebody_else_with_the_own_address_is_counted) {
   EXPECT_EQ(one.counters().conflicts, 1u);
 }
 
-TEST_P(Ethernet, a_flood_of_questions_is_answered_as_far_as_there_is_room) {
+TEST_P(Ethernet, AFloodOfQuestionsIsAnsweredAsFarAsThereIsRoom) {
   open();
   EXPECT_EQ(send(two, nobody(), "x"), 0);
   hub.seen.clear();
@@ -553,7 +553,7 @@ TEST_P(Ethernet, a_flood_of_questions_is_answered_as_far_as_there_is_room) {
   EXPECT_FALSE(at_two.packets.empty());
 }
 
-TEST_P(Ethernet, refuses_what_cannot_be_sent) {
+TEST_P(Ethernet, RefusesWhatCannotBeSent) {
   open();
   const std::string big(one.packet_bytes_max(there().bytes()) + 1, 'x');
   EXPECT_EQ(send(one, there(), big), -EMSGSIZE);
@@ -568,7 +568,7 @@ TEST_P(Ethernet, refuses_what_cannot_be_sent) {
   EXPECT_FALSE(third.open(os::SocketAddress::any(is_ip6() ? AF_INET6 : AF_INET).bytes()));
 }
 
-TEST_P(Ethernet, draws_a_port) {
+TEST_P(Ethernet, DrawsAPort) {
   one.frames().attach(hub, 1);
   os::SocketAddress address = here();
   address.set_port(0);
@@ -576,7 +576,7 @@ TEST_P(Ethernet, draws_a_port) {
   EXPECT_GE(os::SocketAddress::from(one.address().data(), one.address().size())->port(), 49152);
 }
 
-TEST_P(Ethernet, the_largest_packet_arrives) {
+TEST_P(Ethernet, TheLargestPacketArrives) {
   open();
   const std::string big(one.packet_bytes_max(there().bytes()), 'x');
   EXPECT_EQ(send(one, there(), big), 0);

@@ -127,7 +127,7 @@ struct Taken {
   }
 };
 
-TEST(OverPackets, carries_packets) {
+TEST(OverPackets, CarriesPackets) {
   Archetype::closed = 0;
   {
     OverPackets<Archetype> link;
@@ -149,7 +149,7 @@ TEST(OverPackets, carries_packets) {
   EXPECT_EQ(Archetype::closed, 1);
 }
 
-TEST(OverPackets, a_source_that_is_no_address_is_not_shown) {
+TEST(OverPackets, ASourceThatIsNoAddressIsNotShown) {
   OverPackets<Archetype> link;
   ASSERT_TRUE(link.open({}));
   const iovec part{};
@@ -159,7 +159,7 @@ TEST(OverPackets, a_source_that_is_no_address_is_not_shown) {
   EXPECT_TRUE(taken.packets.empty());
 }
 
-TEST(OverPackets, only_no_room_is_tried_again) {
+TEST(OverPackets, OnlyNoRoomIsTriedAgain) {
   OverPackets<Archetype> link;
   ASSERT_TRUE(link.open({}));
   const iovec part{};
@@ -170,7 +170,7 @@ TEST(OverPackets, only_no_room_is_tried_again) {
   Archetype::send_status = 0;
 }
 
-TEST(OverPackets, refusals_of_open_are_sentences) {
+TEST(OverPackets, RefusalsOfOpenAreSentences) {
   OverPackets<Archetype> plain;
   auto refused = plain.open(bytes_of("taken"));
   ASSERT_FALSE(refused);
@@ -182,7 +182,7 @@ TEST(OverPackets, refusals_of_open_are_sentences) {
   EXPECT_EQ(refused.error().why, "the board is on fire");
 }
 
-TEST(OverPackets, what_a_provider_gets_wrong_is_said) {
+TEST(OverPackets, WhatAProviderGetsWrongIsSaid) {
   Archetype::packet_bytes = 100;
   OverPackets<Archetype> small;
   const auto refused = small.open({});
@@ -195,7 +195,7 @@ TEST(OverPackets, what_a_provider_gets_wrong_is_said) {
   EXPECT_EQ(named.error().why, "address() has 9 bytes; by address_bytes_max it may have 1 to 8");
 }
 
-TEST(OverPackets, what_is_optional_is_used) {
+TEST(OverPackets, WhatIsOptionalIsUsed) {
   OverPackets<Rich> link;
   ASSERT_TRUE(link.open({}));
   const iovec part{};
@@ -209,7 +209,7 @@ TEST(OverPackets, what_is_optional_is_used) {
   EXPECT_EQ(gone, (std::vector<std::string>{"gone", "gone"}));
 }
 
-TEST(TextNames, one_text_for_one_address) {
+TEST(TextNames, OneTextForOneAddress) {
   using Names = TextNames<Archetype, Name>;
   const Names names;
   const auto address = Names::from(bytes_of("here"));
@@ -225,7 +225,7 @@ TEST(TextNames, one_text_for_one_address) {
     EXPECT_FALSE(names.read(bytes_of(wrong))) << wrong;
 }
 
-TEST(TextNames, what_peers_say_is_checked) {
+TEST(TextNames, WhatPeersSayIsChecked) {
   using Names = TextNames<Archetype, Name>;
   EXPECT_FALSE(Names::from({}));
   EXPECT_FALSE(Names::from(bytes_of("nine char")));
@@ -239,7 +239,7 @@ struct Loose : Archetype {
     return TextAddresses::address_from_text(text == "alias" ? "real" : text);
   }
 };
-TEST(TextNames, other_spellings_are_brought_into_one_form) {
+TEST(TextNames, OtherSpellingsAreBroughtIntoOneForm) {
   using Names = TextNames<Loose, Name>;
   const auto address = Names().read(bytes_of("fi_arch://alias"));
   ASSERT_TRUE(address);

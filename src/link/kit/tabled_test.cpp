@@ -70,13 +70,13 @@ static_assert(proto::Link<reliable::Reliable<TabledPackets, TextNames<Tabled, Na
 static_assert(proto::PacketLink<TabledPackets> && proto::HasSegmentationOffload<TabledPackets> &&
               proto::HasRunTimeTraits<TabledPackets>);
 
-TEST(Tables, of_this_version_are_taken) {
+TEST(Tables, OfThisVersionAreTaken) {
   EXPECT_EQ(fault_of_table(plain), "");
   EXPECT_EQ(fault_of_table(rich), "");
   EXPECT_LE(table_bytes_least, sizeof(PacketsTable));
 }
 
-TEST(Tables, what_is_wrong_is_said) {
+TEST(Tables, WhatIsWrongIsSaid) {
   PacketsTable other = plain;
   other.version = WEFT_PROVIDER_VERSION_OF(2, 0);
   other.bytes = 12;  // and nothing behind the first members is read
@@ -99,7 +99,7 @@ TEST(Tables, what_is_wrong_is_said) {
   EXPECT_EQ(fault_of_table(other), "the provider \"plain\" has addresses of 65 bytes");
 }
 
-TEST(Tables, of_a_newer_minor_version_are_longer) {
+TEST(Tables, OfANewerMinorVersionAreLonger) {
   struct {
     PacketsTable known = rich;
     void* unknown = nullptr;
@@ -112,7 +112,7 @@ TEST(Tables, of_a_newer_minor_version_are_longer) {
   EXPECT_EQ(Tabled().wait_fd(), 5);
 }
 
-TEST(Tables, what_a_shorter_one_lacks_is_absent) {
+TEST(Tables, WhatAShorterOneLacksIsAbsent) {
   PacketsTable older = rich;
   older.bytes = offsetof(PacketsTable, is_available);  // as if it had been added later
   use_table(older);
@@ -128,7 +128,7 @@ struct Taken {
   }
 };
 
-TEST(Tabled, carries_packets) {
+TEST(Tabled, CarriesPackets) {
   use_table(plain);
   TabledPackets link;
   ASSERT_TRUE(link.open({}));
@@ -141,7 +141,7 @@ TEST(Tabled, carries_packets) {
   EXPECT_EQ(taken.packets, "mine:packet");
 }
 
-TEST(Tabled, what_is_not_there_is_done_without) {
+TEST(Tabled, WhatIsNotThereIsDoneWithout) {
   use_table(plain);
   TabledPackets link;
   const auto refused = link.open(std::as_bytes(std::span("taken", 5)));
@@ -165,7 +165,7 @@ struct Throwing : Plain {
 };
 constexpr PacketsTable throwing = table_of<Throwing>("throwing");
 
-TEST(Tabled, what_open_throws_is_the_reason) {
+TEST(Tabled, WhatOpenThrowsIsTheReason) {
   use_table(throwing);
   TabledPackets link;
   auto refused = link.open(std::as_bytes(std::span("here", 4)));
@@ -183,7 +183,7 @@ struct Overlong : Plain {
 };
 constexpr PacketsTable overlong = table_of<Overlong>("overlong");
 
-TEST(Tabled, addresses_are_no_longer_than_the_table_says) {
+TEST(Tabled, AddressesAreNoLongerThanTheTableSays) {
   use_table(overlong);
   TabledPackets link;
   const auto refused = link.open({});
@@ -191,7 +191,7 @@ TEST(Tabled, addresses_are_no_longer_than_the_table_says) {
   EXPECT_EQ(refused.error().why, "address() has 9 bytes; by address_bytes_max it may have 1 to 8");
 }
 
-TEST(Tabled, what_is_optional_is_used) {
+TEST(Tabled, WhatIsOptionalIsUsed) {
   use_table(rich);
   TabledPackets link;
   const auto refused = link.open(std::as_bytes(std::span("taken", 5)));
@@ -212,7 +212,7 @@ TEST(Tabled, what_is_optional_is_used) {
   EXPECT_EQ(traits.receive_packet_bytes, 64u);
 }
 
-TEST(Tabled, texts_and_addresses_have_a_bound) {
+TEST(Tabled, TextsAndAddressesHaveABound) {
   use_table(plain);
   EXPECT_EQ(Tabled::address_text(std::as_bytes(std::span("here", 4))), "here");
   EXPECT_EQ(Tabled::address_text(std::as_bytes(std::span("nine char", 9))), "");

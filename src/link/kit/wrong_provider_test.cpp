@@ -188,13 +188,13 @@ class WrongProvider : public testing::Test {
   std::unique_ptr<End> a, b;
 };
 
-TEST_F(WrongProvider, none_is_told_where_nothing_is_wrong) {
+TEST_F(WrongProvider, NoneIsToldWhereNothingIsWrong) {
   talk(Fault::None);
   expect_arrived();
   EXPECT_EQ(a->all_warnings() + b->all_warnings(), "");
 }
 
-TEST_F(WrongProvider, a_send_that_never_has_room_ends_peers) {
+TEST_F(WrongProvider, ASendThatNeverHasRoomEndsPeers) {
   talk(Fault::Full);
   expect_dead();
   EXPECT_EQ(a->told({"peer fi_wrong://bob is taken for unreachable", "no room", "1.0 s"}), 1)
@@ -202,7 +202,7 @@ TEST_F(WrongProvider, a_send_that_never_has_room_ends_peers) {
   EXPECT_EQ(a->warnings.size(), 1u) << a->all_warnings();
 }
 
-TEST_F(WrongProvider, a_send_that_fails_is_told_at_once_and_ends_peers) {
+TEST_F(WrongProvider, ASendThatFailsIsToldAtOnceAndEndsPeers) {
   talk(Fault::Fails);
   expect_dead();
   EXPECT_EQ(a->told({"send() failed: Input/output error"}), 1) << a->all_warnings();
@@ -210,7 +210,7 @@ TEST_F(WrongProvider, a_send_that_fails_is_told_at_once_and_ends_peers) {
   EXPECT_NE(a->warnings.front().find("send() failed: Input/output error"), std::string::npos);
 }
 
-TEST_F(WrongProvider, silence_is_told_with_what_may_explain_it) {
+TEST_F(WrongProvider, SilenceIsToldWithWhatMayExplainIt) {
   talk(Fault::Never);
   expect_dead();
   EXPECT_EQ(a->told({"fi_wrong://bob", "nobody has answered there for 1.", "receive() has shown no packet"}),
@@ -218,51 +218,51 @@ TEST_F(WrongProvider, silence_is_told_with_what_may_explain_it) {
       << a->all_warnings();
 }
 
-TEST_F(WrongProvider, a_positive_status_of_send_is_told) {
+TEST_F(WrongProvider, APositiveStatusOfSendIsTold) {
   talk(Fault::SendsPositive);
   expect_arrived();
   EXPECT_EQ(a->told({"send() returned", "negative errno"}), 1) << a->all_warnings();
 }
 
-TEST_F(WrongProvider, packets_too_long_for_send_are_told) {
+TEST_F(WrongProvider, PacketsTooLongForSendAreTold) {
   talk(Fault::TooLong);
   EXPECT_EQ(a->told({"send() refused a packet of", "packet_bytes_max() says 9000"}), 1) << a->all_warnings();
   EXPECT_EQ(b->came, message.substr(0, b->came.size()));
 }
 
-TEST_F(WrongProvider, another_source_is_told) {
+TEST_F(WrongProvider, AnotherSourceIsTold) {
   talk(Fault::Source);
   EXPECT_EQ(b->told({"came from fi_wrong://alicd", "fi_wrong://alice", "byte by byte"}), 1)
       << b->all_warnings();
 }
 
-TEST_F(WrongProvider, no_source_is_told) {
+TEST_F(WrongProvider, NoSourceIsTold) {
   talk(Fault::ShortSource);
   expect_dead();
   EXPECT_EQ(b->told({"a source of 0 bytes", "1 to 8"}), 1) << b->all_warnings();
 }
 
-TEST_F(WrongProvider, longer_packets_are_refused) {
+TEST_F(WrongProvider, LongerPacketsAreRefused) {
   talk(Fault::Longer);
   expect_dead();
   EXPECT_EQ(b->came, "");
   EXPECT_EQ(b->told({"was sent with", "came with"}), 1) << b->all_warnings();
 }
 
-TEST_F(WrongProvider, shorter_packets_are_refused) {
+TEST_F(WrongProvider, ShorterPacketsAreRefused) {
   talk(Fault::Shorter);
   expect_dead();
   EXPECT_EQ(b->came, "");
   EXPECT_EQ(b->told({"was sent with", "came with"}), 1) << b->all_warnings();
 }
 
-TEST_F(WrongProvider, another_count_of_packets_is_told) {
+TEST_F(WrongProvider, AnotherCountOfPacketsIsTold) {
   talk(Fault::CountsBytes);
   expect_arrived();
   EXPECT_EQ(b->told({"receive() returned", "how many"}), 1) << b->all_warnings();
 }
 
-TEST_F(WrongProvider, a_negative_count_of_packets_is_told) {
+TEST_F(WrongProvider, ANegativeCountOfPacketsIsTold) {
   talk(Fault::Negative);
   expect_arrived();
   EXPECT_EQ(b->told({"receive() returned -11"}), 1) << b->all_warnings();
@@ -312,7 +312,7 @@ struct LongText : Capitals {
   static std::string address_text(Bytes) { return std::string(70, '0'); }
 };
 
-TEST(WrongAddresses, each_has_its_sentence) {
+TEST(WrongAddresses, EachHasItsSentence) {
   EXPECT_EQ(refusal<Restless>(""),
             "address() says something else at each call; it may not change from open() to close()");
   EXPECT_EQ(refusal<LongAddress>(""), "address() has 17 bytes; by address_bytes_max it may have 1 to 8");

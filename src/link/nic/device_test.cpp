@@ -124,7 +124,7 @@ using Pairs = testing::Types<Two<E1000eKind, E1000eKind>, Two<VirtioKind, Virtio
                              Two<E1000eKind, VirtioKind>, Two<VirtioKind, E1000eKind>>;
 TYPED_TEST_SUITE(NicDevice, Pairs, PairNames);
 
-TYPED_TEST(NicDevice, carries_packets_of_all_sizes) {
+TYPED_TEST(NicDevice, CarriesPacketsOfAllSizes) {
   for (const bool is_ip6 : {false, true}) {
     this->open_both(1500, is_ip6);
     auto one = this->endpoint(this->a);
@@ -151,7 +151,7 @@ TYPED_TEST(NicDevice, carries_packets_of_all_sizes) {
   EXPECT_TRUE(warnings().empty());
 }
 
-TYPED_TEST(NicDevice, carries_jumbo_packets) {
+TYPED_TEST(NicDevice, CarriesJumboPackets) {
   this->open_both(9000);
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -165,7 +165,7 @@ TYPED_TEST(NicDevice, carries_jumbo_packets) {
   this->no_faults();
 }
 
-TYPED_TEST(NicDevice, each_endpoint_gets_its_own) {
+TYPED_TEST(NicDevice, EachEndpointGetsItsOwn) {
   this->open_both();
   std::vector<std::unique_ptr<Endpoint>> all;
   for (int i = 0; i < 2; ++i) {
@@ -193,7 +193,7 @@ TYPED_TEST(NicDevice, each_endpoint_gets_its_own) {
   this->no_faults();
 }
 
-TYPED_TEST(NicDevice, answers_for_the_address_whoever_polls) {
+TYPED_TEST(NicDevice, AnswersForTheAddressWhoeverPolls) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto silent = this->endpoint(this->b);
@@ -209,7 +209,7 @@ TYPED_TEST(NicDevice, answers_for_the_address_whoever_polls) {
   this->a.progress();
 }
 
-TYPED_TEST(NicDevice, what_goes_to_a_group_reaches_those_who_joined_it) {
+TYPED_TEST(NicDevice, WhatGoesToAGroupReachesThoseWhoJoinedIt) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto member = this->endpoint(this->b);
@@ -236,7 +236,7 @@ TYPED_TEST(NicDevice, what_goes_to_a_group_reaches_those_who_joined_it) {
   this->no_faults();
 }
 
-TYPED_TEST(NicDevice, ports_are_unique_and_the_address_is_the_cards) {
+TYPED_TEST(NicDevice, PortsAreUniqueAndTheAddressIsTheCards) {
   this->open_both();
   auto one = this->endpoint(this->a, test_address(1, 4791).bytes());
   EXPECT_EQ(os::SocketAddress::from(one->address().data(), one->address().size())->port(), 4791);
@@ -259,7 +259,7 @@ TYPED_TEST(NicDevice, ports_are_unique_and_the_address_is_the_cards) {
 
 // --- payloads in place ---
 
-TYPED_TEST(NicDevice, the_card_reads_registered_payloads_where_they_are) {
+TYPED_TEST(NicDevice, TheCardReadsRegisteredPayloadsWhereTheyAre) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -336,7 +336,7 @@ TYPED_TEST(NicDevice, the_card_reads_registered_payloads_where_they_are) {
   EXPECT_EQ(memory, before);
 }
 
-TYPED_TEST(NicDevice, a_region_is_unmapped_when_no_frame_reads_from_it) {
+TYPED_TEST(NicDevice, ARegionIsUnmappedWhenNoFrameReadsFromIt) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -389,7 +389,7 @@ TYPED_TEST(NicDevice, a_region_is_unmapped_when_no_frame_reads_from_it) {
 
 // --- full, down, broken ---
 
-TYPED_TEST(NicDevice, full_rings_refuse_and_lose_nothing) {
+TYPED_TEST(NicDevice, FullRingsRefuseAndLoseNothing) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -413,7 +413,7 @@ TYPED_TEST(NicDevice, full_rings_refuse_and_lose_nothing) {
   this->no_faults();
 }
 
-TYPED_TEST(NicDevice, a_segmented_send_is_taken_whole_or_not_at_all) {
+TYPED_TEST(NicDevice, ASegmentedSendIsTakenWholeOrNotAtAll) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -465,7 +465,7 @@ TYPED_TEST(NicDevice, a_segmented_send_is_taken_whole_or_not_at_all) {
   this->no_faults();
 }
 
-TYPED_TEST(NicDevice, an_inbox_is_bounded) {
+TYPED_TEST(NicDevice, AnInboxIsBounded) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto silent = this->endpoint(this->b);
@@ -490,7 +490,7 @@ TYPED_TEST(NicDevice, an_inbox_is_bounded) {
     ASSERT_EQ(silent->handler.packets[i].bytes, pattern(1400, static_cast<unsigned>(i)));
 }
 
-TYPED_TEST(NicDevice, the_link_goes_and_comes) {
+TYPED_TEST(NicDevice, TheLinkGoesAndComes) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -510,7 +510,7 @@ TYPED_TEST(NicDevice, the_link_goes_and_comes) {
   this->no_faults();
 }
 
-TYPED_TEST(NicDevice, a_card_that_contradicts_itself_is_reset_under_load) {
+TYPED_TEST(NicDevice, ACardThatContradictsItselfIsResetUnderLoad) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -536,7 +536,7 @@ TYPED_TEST(NicDevice, a_card_that_contradicts_itself_is_reset_under_load) {
   this->no_faults();
 }
 
-TYPED_TEST(NicDevice, a_card_that_is_pulled_out_is_given_up) {
+TYPED_TEST(NicDevice, ACardThatIsPulledOutIsGivenUp) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -552,7 +552,7 @@ TYPED_TEST(NicDevice, a_card_that_is_pulled_out_is_given_up) {
   late.close();
 }
 
-TYPED_TEST(NicDevice, a_card_that_sends_nothing_is_reset) {
+TYPED_TEST(NicDevice, ACardThatSendsNothingIsReset) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -567,7 +567,7 @@ TYPED_TEST(NicDevice, a_card_that_sends_nothing_is_reset) {
 
 using OneOfEach = NicDevice<Two<E1000eKind, VirtioKind>>;
 
-TEST_F(OneOfEach, a_program_that_did_not_poll_for_long_has_no_card_that_hangs) {
+TEST_F(OneOfEach, AProgramThatDidNotPollForLongHasNoCardThatHangs) {
   open_both();
   auto one = endpoint(a);
   auto two = endpoint(b);
@@ -593,7 +593,7 @@ bool is_readable(int fd, int ms) {
   return ::poll(&one, 1, ms) == 1;
 }
 
-TYPED_TEST(NicDevice, sleepers_wake) {
+TYPED_TEST(NicDevice, SleepersWake) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -640,7 +640,7 @@ TYPED_TEST(NicDevice, sleepers_wake) {
 
 // --- hostile frames, closing ---
 
-TYPED_TEST(NicDevice, survives_any_frames) {
+TYPED_TEST(NicDevice, SurvivesAnyFrames) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -689,7 +689,7 @@ TYPED_TEST(NicDevice, survives_any_frames) {
   this->no_faults();
 }
 
-TYPED_TEST(NicDevice, closes_in_all_orders) {
+TYPED_TEST(NicDevice, ClosesInAllOrders) {
   for (unsigned order = 0; order < 6; ++order) {
     this->open_both();
     auto one = this->endpoint(this->a);
@@ -725,7 +725,7 @@ TYPED_TEST(NicDevice, closes_in_all_orders) {
   }
 }
 
-TYPED_TEST(NicDevice, a_forked_child_leaves_the_card_alone) {
+TYPED_TEST(NicDevice, AForkedChildLeavesTheCardAlone) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);
@@ -749,7 +749,7 @@ TYPED_TEST(NicDevice, a_forked_child_leaves_the_card_alone) {
   ASSERT_TRUE(this->turn({one.get(), two.get()}, [&] { return two->handler.packets.size() == 1; }));
 }
 
-TYPED_TEST(NicDevice, a_burst_rings_once) {
+TYPED_TEST(NicDevice, ABurstRingsOnce) {
   this->open_both();
   auto one = this->endpoint(this->a);
   auto two = this->endpoint(this->b);

@@ -20,7 +20,7 @@ bool put(Inbox& inbox, const Bytes& bytes, bool is_checked = false) {
   return inbox.put(parts, 2, is_checked);
 }
 
-TEST(NicInbox, keeps_order_and_bytes_through_all_wraps) {
+TEST(NicInbox, KeepsOrderAndBytesThroughAllWraps) {
   for (const size_t size : {size_t{64}, size_t{200}, size_t{4096}, size_t{4100}}) {
     Inbox inbox;
     inbox.open(size);
@@ -52,7 +52,7 @@ TEST(NicInbox, keeps_order_and_bytes_through_all_wraps) {
   }
 }
 
-TEST(NicInbox, takes_no_more_than_there_is_room_for) {
+TEST(NicInbox, TakesNoMoreThanThereIsRoomFor) {
   Inbox inbox;
   EXPECT_FALSE(put(inbox, Bytes(1)));
   inbox.open(1024);
@@ -64,7 +64,7 @@ TEST(NicInbox, takes_no_more_than_there_is_room_for) {
   EXPECT_TRUE(put(inbox, Bytes()));
 }
 
-TEST(NicInbox, a_frame_may_be_put_while_one_is_shown) {
+TEST(NicInbox, AFrameMayBePutWhileOneIsShown) {
   Inbox inbox;
   inbox.open(256);
   ASSERT_TRUE(put(inbox, Bytes(40, std::byte{1})));

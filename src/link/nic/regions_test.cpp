@@ -12,7 +12,7 @@ namespace {
 
 const void* at(uintptr_t address) { return reinterpret_cast<const void*>(address); }
 
-TEST(NicRegions, finds_whole_ranges_only) {
+TEST(NicRegions, FindsWholeRangesOnly) {
   Regions regions;
   EXPECT_EQ(regions.find(at(0x1000), 1), nullptr);
   const Piece* const piece = regions.add(at(0x1000), 0x100, 7);
@@ -26,7 +26,7 @@ TEST(NicRegions, finds_whole_ranges_only) {
   EXPECT_TRUE(regions.empty());
 }
 
-TEST(NicRegions, agrees_with_a_search_of_all) {
+TEST(NicRegions, AgreesWithASearchOfAll) {
   std::mt19937 random(1);
   Regions regions;
   std::list<Piece> all;

@@ -80,13 +80,13 @@ struct NicReliable : testing::Test {
   Device second;
 };
 
-TEST_F(NicReliable, carries_frames_between_cards) {
+TEST_F(NicReliable, CarriesFramesBetweenCards) {
   carry(first, second, 2000);
   carry(second, first, 2000);
   EXPECT_EQ(bench.first->host().iommu.faults() + bench.second->host().iommu.faults(), 0u);
 }
 
-TEST_F(NicReliable, carries_frames_within_a_card) {
+TEST_F(NicReliable, CarriesFramesWithinACard) {
   carry(first, first, 2000);
   EXPECT_GT(first.statistics().looped, 1000u);
 }
@@ -143,7 +143,7 @@ struct NicReliableInPlace : NicReliable {
   core::Registered registered;
 };
 
-TEST_F(NicReliableInPlace, registered_payloads_leave_without_a_copy) {
+TEST_F(NicReliableInPlace, RegisteredPayloadsLeaveWithoutACopy) {
   std::vector<std::byte> memory(4 * frame_bytes);
   lend(memory);
   carry_in_place(memory, 200);
@@ -159,7 +159,7 @@ TEST_F(NicReliableInPlace, registered_payloads_leave_without_a_copy) {
   EXPECT_EQ(bench.first->host().iommu.faults() + bench.second->host().iommu.faults(), 0u);
 }
 
-TEST_F(NicReliableInPlace, and_what_is_lost_leaves_again_from_there) {
+TEST_F(NicReliableInPlace, AndWhatIsLostLeavesAgainFromThere) {
   std::vector<std::byte> memory(3 * frame_bytes);
   lend(memory);
   bench.hub.drop = [n = 0](std::span<const std::byte> frame) mutable {
@@ -171,7 +171,7 @@ TEST_F(NicReliableInPlace, and_what_is_lost_leaves_again_from_there) {
   EXPECT_EQ(first.statistics().resets, 0u);
 }
 
-TEST_F(NicReliableInPlace, memory_that_the_program_has_back_is_not_read_again) {
+TEST_F(NicReliableInPlace, MemoryThatTheProgramHasBackIsNotReadAgain) {
   std::vector<std::byte> memory(frame_bytes);
   for (size_t i = 0; i < frame_bytes; ++i) memory[i] = byte_of(0, i);
   lend(memory);
@@ -210,7 +210,7 @@ TEST_F(NicReliableInPlace, memory_that_the_program_has_back_is_not_read_again) {
   EXPECT_EQ(a.losses + b.losses, 0);
 }
 
-TEST_F(NicReliable, repeats_what_is_lost) {
+TEST_F(NicReliable, RepeatsWhatIsLost) {
   bench.hub.drop = [n = 0](std::span<const std::byte> frame) mutable {
     return frame.size() > 60 && ++n % 10 == 0;
   };

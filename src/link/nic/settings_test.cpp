@@ -7,7 +7,7 @@
 namespace weft::link::nic {
 namespace {
 
-TEST(NicSettings, a_card_with_everything) {
+TEST(NicSettings, ACardWithEverything) {
   auto card = parse_card("0000:00:04.0=10.0.0.5/24,gateway=10.0.0.1,mtu=9000,vlan=12");
   ASSERT_TRUE(card) << card.error().why;
   EXPECT_EQ(card->card, "0000:00:04.0");
@@ -19,7 +19,7 @@ TEST(NicSettings, a_card_with_everything) {
   EXPECT_EQ(domain_name(*card), "nic_0000:00:04.0");
 }
 
-TEST(NicSettings, short_forms) {
+TEST(NicSettings, ShortForms) {
   auto card = parse_card("0A:1f.7=fd00::5/64");
   ASSERT_TRUE(card) << card.error().why;
   EXPECT_EQ(card->card, "0000:0a:1f.7");
@@ -29,7 +29,7 @@ TEST(NicSettings, short_forms) {
   EXPECT_FALSE(card->network.gateway);
 }
 
-TEST(NicSettings, mistakes_are_refused) {
+TEST(NicSettings, MistakesAreRefused) {
   for (const char* text :
        {"", "=", "0000:00:04.0", "eth0=10.0.0.5/24", "0000:00:04.8=10.0.0.5/24", "0000:00:04.0=10.0.0.5",
         "0000:00:04.0=10.0.0.5/", "0000:00:04.0=10.0.0.5/33", "0000:00:04.0=10.0.0.5/0",
@@ -40,7 +40,7 @@ TEST(NicSettings, mistakes_are_refused) {
     EXPECT_FALSE(parse_card(text)) << text;
 }
 
-TEST(NicSettings, several_cards) {
+TEST(NicSettings, SeveralCards) {
   const Cards all =
       parse_cards(";0000:00:04.0=10.0.0.5/24;;00:05.0=10.0.1.5/24;nonsense;00:04.0=10.0.0.6/24;");
   ASSERT_EQ(all.cards.size(), 2u);

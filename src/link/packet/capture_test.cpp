@@ -132,14 +132,14 @@ struct Captures : testing::Test {
 
 os::SocketAddress address(const char* text) { return *os::SocketAddress::from_text(text); }
 
-TEST(CaptureNames, have_process_and_number_before_the_extension) {
+TEST(CaptureNames, HaveProcessAndNumberBeforeTheExtension) {
   EXPECT_EQ(os::numbered_name("x.pcap", 1234, 2), "x.1234.2.pcap");
   EXPECT_EQ(os::numbered_name("/a.b/x", 1, 2), "/a.b/x.1.2");
   EXPECT_EQ(os::numbered_name("a/.x", 1, 2), "a/.x.1.2");
   EXPECT_EQ(os::numbered_name("x.tar.gz", 1, 2), "x.tar.1.2.gz");
 }
 
-TEST_F(Captures, packets_of_ip_are_read_back) {
+TEST_F(Captures, PacketsOfIpAreReadBack) {
   const auto a = address("10.0.0.1:1000"), b = address("10.0.0.2:2000");
   const auto c = address("[fd00::1]:3000"), mapped = address("[::ffff:10.0.0.9]:4000");
   std::string large(65507, 'x');
@@ -175,7 +175,7 @@ TEST_F(Captures, packets_of_ip_are_read_back) {
   EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
-TEST_F(Captures, other_addresses_are_made_up) {
+TEST_F(Captures, OtherAddressesAreMadeUp) {
   const std::string longest(65535, 'y');
   {
     CaptureFile capture(in_folder("x.pcap"), false, warned, this);
@@ -193,7 +193,7 @@ TEST_F(Captures, other_addresses_are_made_up) {
   EXPECT_EQ(reader.records[1].original, 40u + 8 + 65535);
 }
 
-TEST_F(Captures, no_file_is_overwritten) {
+TEST_F(Captures, NoFileIsOverwritten) {
   const auto a = address("10.0.0.1:1");
   for (const char* text : {"one", "two", "three"}) {
     CaptureFile capture(in_folder("x.pcap"), true, warned, this);
@@ -208,7 +208,7 @@ TEST_F(Captures, no_file_is_overwritten) {
   EXPECT_EQ(files().size(), 3u);
 }
 
-TEST_F(Captures, what_cannot_be_written_is_said_once) {
+TEST_F(Captures, WhatCannotBeWrittenIsSaidOnce) {
   const auto a = address("10.0.0.1:1");
   CaptureFile none(in_folder("no/such/folder.pcap"), true, warned, this);
   for (int i = 0; i < 3; ++i) none.record(a.bytes(), a.bytes(), bytes_of("x"));
@@ -218,7 +218,7 @@ TEST_F(Captures, what_cannot_be_written_is_said_once) {
 }
 
 // In a process of its own, for the limit stays.
-TEST_F(Captures, a_limit_on_file_size_ends_the_capture_and_not_the_process) {
+TEST_F(Captures, ALimitOnFileSizeEndsTheCaptureAndNotTheProcess) {
   const pid_t child = fork();
   if (child == 0) {
     const rlimit limit{4096, 4096};
@@ -239,7 +239,7 @@ TEST_F(Captures, a_limit_on_file_size_ends_the_capture_and_not_the_process) {
 }
 
 // An endpoint that its program leaves open; and a child that inherits one adds nothing.
-TEST_F(Captures, exit_writes_what_is_left) {
+TEST_F(Captures, ExitWritesWhatIsLeft) {
   const pid_t child = fork();
   if (child == 0) {
     const auto a = address("10.0.0.1:1");
@@ -268,7 +268,7 @@ struct Taken {
   }
 };
 
-TEST_F(Captures, settings_apply_to_a_udp_link) {
+TEST_F(Captures, SettingsApplyToAUdpLink) {
   setenv("WEFT_PCAP", in_folder("x.pcap").c_str(), 1);
   setenv("WEFT_PACKET_FAULTS", "twice=100,seed=3", 1);
   proto::Observed<udp::Packets> link;
@@ -305,7 +305,7 @@ TEST_F(Captures, settings_apply_to_a_udp_link) {
   EXPECT_TRUE(warnings.empty());
 }
 
-TEST_F(Captures, a_malformed_setting_refuses_the_endpoint) {
+TEST_F(Captures, AMalformedSettingRefusesTheEndpoint) {
   setenv("WEFT_PACKET_FAULTS", "loss=1,lat=2", 1);
   proto::Observed<udp::Packets> link;
   const auto refused = open_observed(link, os::SocketAddress::loopback(AF_INET).bytes(), {});

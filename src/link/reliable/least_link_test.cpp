@@ -124,12 +124,12 @@ void carry(size_t messages) {
   EXPECT_EQ(a.losses + b.losses, 0);
 }
 
-TEST(LeastPacketLink, carries_frames) {
+TEST(LeastPacketLink, CarriesFrames) {
   LeastLink::lossy = false;
   carry(300);
 }
 
-TEST(LeastPacketLink, carries_frames_though_packets_are_lost) {
+TEST(LeastPacketLink, CarriesFramesThoughPacketsAreLost) {
   LeastLink::lossy = true;
   carry(300);
   LeastLink::lossy = false;

@@ -43,7 +43,7 @@ struct RoceCard : ::testing::Test {
   nic::TestBench bench;
 };
 
-TEST_F(RoceCard, writes_leave_registered_memory_without_a_copy) {
+TEST_F(RoceCard, WritesLeaveRegisteredMemoryWithoutACopy) {
   for (const bool has_thread : {true, false}) {
     Side a(settings_of(1, has_thread), 1);
     Side b(settings_of(2, true), 1);
@@ -85,7 +85,7 @@ uint64_t doorbells_of(Side& side) {
 }
 
 // Each end is a stranger to the other: their GIDs name no port of ours.
-TEST_F(RoceCard, a_batch_of_requests_rings_once) {
+TEST_F(RoceCard, ABatchOfRequestsRingsOnce) {
   Side a(settings_of(1, false), 1);
   Side b(settings_of(2, false), 1);
   ASSERT_TRUE(a.device && b.device);
@@ -141,7 +141,7 @@ TEST_F(RoceCard, a_batch_of_requests_rings_once) {
   no_faults();
 }
 
-TEST_F(RoceCard, both_directions_with_losses) {
+TEST_F(RoceCard, BothDirectionsWithLosses) {
   Side a(settings_of(1, true, 1500), 1);
   Side b(settings_of(2, true, 1500), 1);
   ASSERT_TRUE(a.device && b.device);
@@ -172,7 +172,7 @@ TEST_F(RoceCard, both_directions_with_losses) {
   no_faults();
 }
 
-TEST_F(RoceCard, a_card_that_is_not_there_is_explained) {
+TEST_F(RoceCard, ACardThatIsNotThereIsExplained) {
   DeviceSettings settings = settings_of(1, true);
   settings.card->card = "0000:00:1f.7";
   testing::Counting events;

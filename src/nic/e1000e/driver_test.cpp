@@ -32,7 +32,7 @@ using Stand = model::Stand<model::E1000e, e1000e::Driver>;
 
 struct E1000e : NicDriver<MsixCard> {};
 
-TEST_F(E1000e, refuses_settings_that_it_cannot_have) {
+TEST_F(E1000e, RefusesSettingsThatItCannotHave) {
   for (const size_t bytes : {size_t{0}, size_t{59}, frame_bytes_largest + 1, SIZE_MAX}) {
     DriverSettings settings;
     settings.frame_bytes_max = bytes;
@@ -45,7 +45,7 @@ TEST_F(E1000e, refuses_settings_that_it_cannot_have) {
   EXPECT_EQ(ring_size(100000), descriptors_max);
 }
 
-TEST_F(E1000e, finds_its_address_in_the_nvm) {
+TEST_F(E1000e, FindsItsAddressInTheNvm) {
   Stand stand(std::make_unique<model::E1000e>(
       hub, model::E1000e::Settings{.mac = model::mac_of(7), .loads_mac = false}));
   ASSERT_TRUE(stand.driver.open({}));
@@ -57,13 +57,13 @@ TEST_F(E1000e, finds_its_address_in_the_nvm) {
   EXPECT_EQ(done.error().code, EADDRNOTAVAIL);
 }
 
-TEST_F(E1000e, wakes_the_phy) {
+TEST_F(E1000e, WakesThePhy) {
   Stand stand(std::make_unique<model::E1000e>(hub, model::E1000e::Settings{.is_phy_powered_down = true}));
   ASSERT_TRUE(stand.driver.open({}));
   EXPECT_TRUE(stand.driver.has_link());
 }
 
-TEST_F(E1000e, touches_no_register_but_doorbells) {
+TEST_F(E1000e, TouchesNoRegisterButDoorbells) {
   open();
   const auto count = [](Stand& stand, auto work) {
     const model::Accesses before = stand.bus.accesses();
@@ -85,7 +85,7 @@ TEST_F(E1000e, touches_no_register_but_doorbells) {
   }
 }
 
-TEST_F(E1000e, reclaims_what_one_doorbell_of_a_whole_ring_showed) {
+TEST_F(E1000e, ReclaimsWhatOneDoorbellOfAWholeRingShowed) {
   open();
   a.model->hold_transmit(true);
   size_t posted = 0;
@@ -99,7 +99,7 @@ TEST_F(E1000e, reclaims_what_one_doorbell_of_a_whole_ring_showed) {
   EXPECT_EQ(b.receive(1000), posted);
 }
 
-TEST_F(E1000e, forgets_frames_that_a_reset_cut_off) {
+TEST_F(E1000e, ForgetsFramesThatAResetCutOff) {
   open();
   a.model->hold_transmit(true);
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(a.send(frame(60)));
@@ -110,7 +110,7 @@ TEST_F(E1000e, forgets_frames_that_a_reset_cut_off) {
   exchange(60);
 }
 
-TEST_F(E1000e, splits_what_crosses_a_page) {
+TEST_F(E1000e, SplitsWhatCrossesAPage) {
   open();
   const auto sent = frame(1000);
   for (const uint64_t offset : {0u, 3096u, 3097u, 4000u, 4095u}) {
@@ -128,7 +128,7 @@ TEST_F(E1000e, splits_what_crosses_a_page) {
   }
 }
 
-TEST_F(E1000e, counts_what_it_missed) {
+TEST_F(E1000e, CountsWhatItMissed) {
   DriverSettings settings;
   settings.receive_descriptors = 32;
   open(settings);
@@ -141,7 +141,7 @@ TEST_F(E1000e, counts_what_it_missed) {
   EXPECT_EQ(b.receive(), 63u);
 }
 
-TEST_F(E1000e, drops_frames_with_errors) {
+TEST_F(E1000e, DropsFramesWithErrors) {
   open();
   for (const uint8_t errors : {0x01, 0x02, 0x04, 0x10, 0x80}) {
     b.model->set_errors(errors);
@@ -158,14 +158,14 @@ TEST_F(E1000e, drops_frames_with_errors) {
   EXPECT_FALSE(b.frames.back().is_checked);
 }
 
-TEST_F(E1000e, checks_udp) {
+TEST_F(E1000e, ChecksUdp) {
   open();
   ASSERT_TRUE(a.send(model::udp_frame_of(model::mac_of(2), model::mac_of(1), 100)));
   ASSERT_EQ(b.receive(), 1u);
   EXPECT_TRUE(b.frames.back().is_checked);
 }
 
-TEST_F(E1000e, takes_an_ip4_packet_for_checked_only_with_its_header) {
+TEST_F(E1000e, TakesAnIp4PacketForCheckedOnlyWithItsHeader) {
   const uint64_t transport = ReceiveWord::done | ReceiveWord::transport_checked;
   EXPECT_FALSE(ReceiveWord(transport).is_checked(false));
   EXPECT_TRUE(ReceiveWord(transport).is_checked(true));
@@ -175,7 +175,7 @@ TEST_F(E1000e, takes_an_ip4_packet_for_checked_only_with_its_header) {
   EXPECT_FALSE(ReceiveWord(ReceiveWord::ip_checked).is_checked(false));
 }
 
-TEST_F(E1000e, filters_groups_by_hash) {
+TEST_F(E1000e, FiltersGroupsByHash) {
   open();
   const auto passes = [&](const wire::Mac& mac) {
     EXPECT_TRUE(a.send(model::frame_of(mac, model::mac_of(1), 60)));
@@ -210,7 +210,7 @@ TEST_F(E1000e, filters_groups_by_hash) {
   EXPECT_FALSE(passes(twin));
 }
 
-TEST_F(E1000e, is_quiet_in_its_registers_when_closed) {
+TEST_F(E1000e, IsQuietInItsRegistersWhenClosed) {
   open();
   ASSERT_TRUE(b.driver.arm() || b.driver.arm());
   b.driver.close();
@@ -223,7 +223,7 @@ TEST_F(E1000e, is_quiet_in_its_registers_when_closed) {
 
 // --- a card that lies ---
 
-TEST_F(E1000e, stops_a_device_that_wrote_more_than_fits) {
+TEST_F(E1000e, StopsADeviceThatWroteMoreThanFits) {
   open();
   b.bus.host().tamper = [](uint64_t, std::span<std::byte> bytes) {
     if (bytes.size() == 8) bytes[0] = bytes[1] = std::byte{0xff};  // the length of a descriptor
@@ -242,7 +242,7 @@ TEST_F(E1000e, stops_a_device_that_wrote_more_than_fits) {
   exchange(60);
 }
 
-TEST_F(E1000e, drops_a_frame_that_is_shorter_than_its_header) {
+TEST_F(E1000e, DropsAFrameThatIsShorterThanItsHeader) {
   open();
   b.bus.host().tamper = [](uint64_t, std::span<std::byte> bytes) {
     if (bytes.size() == 8) bytes[0] = std::byte{13};
@@ -254,7 +254,7 @@ TEST_F(E1000e, drops_a_frame_that_is_shorter_than_its_header) {
   EXPECT_FALSE(b.driver.is_broken());
 }
 
-TEST_F(E1000e, does_not_stay_with_a_device_that_fills_the_ring_for_ever) {
+TEST_F(E1000e, DoesNotStayWithADeviceThatFillsTheRingForEver) {
   open();
   // Every descriptor says "done" again as soon as it was given back.
   const auto& rings = b.bus.host().iommu.mappings().rbegin()->second;  // mapped last
@@ -270,7 +270,7 @@ TEST_F(E1000e, does_not_stay_with_a_device_that_fills_the_ring_for_ever) {
   EXPECT_EQ(b.driver.receive(filler, SIZE_MAX), 512u);
 }
 
-TEST_F(E1000e, gives_up_on_a_device_that_never_leaves_its_reset) {
+TEST_F(E1000e, GivesUpOnADeviceThatNeverLeavesItsReset) {
   a.bus.tamper_read = [](unsigned, size_t offset, uint32_t value) {
     return offset == Ctrl::at ? value | Ctrl::reset : value;
   };

@@ -41,7 +41,7 @@ struct ModelBus : testing::Test {
   Bus<Toy> bus{toy};
 };
 
-TEST_F(ModelBus, has_the_registers_of_the_model) {
+TEST_F(ModelBus, HasTheRegistersOfTheModel) {
   EXPECT_FALSE(bus.registers(0));
   auto registers = *bus.registers(1);
   EXPECT_EQ(registers.size(), 16u);
@@ -58,7 +58,7 @@ TEST_F(ModelBus, has_the_registers_of_the_model) {
   EXPECT_EQ(bus.bad_accesses(), 2u);
 }
 
-TEST_F(ModelBus, shows_configuration_space) {
+TEST_F(ModelBus, ShowsConfigurationSpace) {
   EXPECT_EQ(bus.read_config(0, 2), 0x1234u);
   EXPECT_EQ(bus.read_config(2, 2), 0x5678u);
   EXPECT_EQ(bus.read_config(256, 4), 0xffffffffu);
@@ -70,7 +70,7 @@ TEST_F(ModelBus, shows_configuration_space) {
   EXPECT_EQ(bus.read_config(ConfigSpace::command, 2), 4u);
 }
 
-TEST_F(ModelBus, lets_the_device_reach_what_is_mapped) {
+TEST_F(ModelBus, LetsTheDeviceReachWhatIsMapped) {
   std::array<std::byte, 100> memory{};
   const uint64_t address = *bus.map(&memory[1], 98, {});
   std::array<std::byte, 98> bytes;
@@ -93,7 +93,7 @@ TEST_F(ModelBus, lets_the_device_reach_what_is_mapped) {
   EXPECT_EQ(bus.leaked(), 0u);
 }
 
-TEST_F(ModelBus, keeps_rights_of_a_mapping) {
+TEST_F(ModelBus, KeepsRightsOfAMapping) {
   ASSERT_TRUE(bus.set_master(true));
   std::array<std::byte, 8> memory{};
   const uint64_t address = *bus.map(memory.data(), 8, {.device_reads = true, .device_writes = false});
@@ -102,7 +102,7 @@ TEST_F(ModelBus, keeps_rights_of_a_mapping) {
   EXPECT_FALSE(toy.host_->write(address, bytes));
 }
 
-TEST_F(ModelBus, allocates_zeroed_pages) {
+TEST_F(ModelBus, AllocatesZeroedPages) {
   DmaMemory memory = *bus.allocate(5000);
   EXPECT_EQ(memory.size, 8192u);
   EXPECT_EQ(memory.address % 4096, 0u);
@@ -113,7 +113,7 @@ TEST_F(ModelBus, allocates_zeroed_pages) {
   EXPECT_EQ(bus.leaked(), 0u);
 }
 
-TEST_F(ModelBus, counts_interrupts) {
+TEST_F(ModelBus, CountsInterrupts) {
   ASSERT_TRUE(bus.set_master(true));
   toy.host_->raise(0);
   EXPECT_EQ(bus.host().interrupts(0), 0u);
@@ -131,7 +131,7 @@ TEST_F(ModelBus, counts_interrupts) {
   EXPECT_EQ(bus.host().interrupts(2), 1u);
 }
 
-TEST_F(ModelBus, reads_ones_when_unplugged) {
+TEST_F(ModelBus, ReadsOnesWhenUnplugged) {
   auto registers = *bus.registers(1);
   bus.unplug();
   EXPECT_EQ(registers.read32(0), 0xffffffffu);
@@ -146,7 +146,7 @@ struct Listener final : Station {
   bool is_up = false;
 };
 
-TEST(ModelHub, gives_a_frame_to_all_others) {
+TEST(ModelHub, GivesAFrameToAllOthers) {
   Hub hub;
   Listener a;
   Listener b;

@@ -55,7 +55,7 @@ struct Space : testing::Test {
   size_t last = 0;
 };
 
-TEST_F(Space, has_the_regions) {
+TEST_F(Space, HasTheRegions) {
   auto found = find_regions(bytes);
   ASSERT_TRUE(found) << found.error().why;
   EXPECT_EQ(found->common.bar, 4u);
@@ -67,14 +67,14 @@ TEST_F(Space, has_the_regions) {
   EXPECT_EQ(found->device.bytes, 12u);
 }
 
-TEST_F(Space, first_of_a_type_counts) {
+TEST_F(Space, FirstOfATypeCounts) {
   add({.type = capability::common, .bar = 1, .offset = 0, .bytes = 0x38});
   EXPECT_EQ(find_regions(bytes)->common.bar, 4u);
   put(first, {.type = capability::common, .bar = 6, .offset = 0, .bytes = 0x38});  // no BAR: not usable
   EXPECT_EQ(find_regions(bytes)->common.bar, 1u);
 }
 
-TEST_F(Space, others_are_passed_over) {
+TEST_F(Space, OthersArePassedOver) {
   put(free, {.type = capability::common, .bar = 0, .offset = 0, .bytes = 0x38});
   bytes[free] = std::byte{0x11};  // MSI-X
   bytes[free + 1] = std::byte{first};
@@ -82,7 +82,7 @@ TEST_F(Space, others_are_passed_over) {
   EXPECT_EQ(find_regions(bytes)->common.bar, 4u);
 }
 
-TEST_F(Space, a_circle_ends) {
+TEST_F(Space, ACircleEnds) {
   bytes[third + 1] = std::byte{first};
   EXPECT_TRUE(is_found());
   bytes[first + 1] = std::byte{first};
@@ -91,13 +91,13 @@ TEST_F(Space, a_circle_ends) {
   EXPECT_EQ(found.error().code, ENODEV);
 }
 
-TEST_F(Space, low_bits_of_pointers_are_reserved) {
+TEST_F(Space, LowBitsOfPointersAreReserved) {
   bytes[0x34] |= std::byte{3};
   bytes[first + 1] |= std::byte{2};
   EXPECT_TRUE(is_found());
 }
 
-TEST_F(Space, without_a_list_there_is_nothing) {
+TEST_F(Space, WithoutAListThereIsNothing) {
   bytes[0x06] = {};
   EXPECT_FALSE(is_found());
   bytes.fill(std::byte{0xff});
@@ -106,7 +106,7 @@ TEST_F(Space, without_a_list_there_is_nothing) {
   EXPECT_FALSE(is_found());
 }
 
-TEST_F(Space, what_cannot_be_is_not_usable) {
+TEST_F(Space, WhatCannotBeIsNotUsable) {
   const auto with = [&](size_t at, const Entry& entry) {
     const auto before = bytes;
     put(at, entry);
@@ -132,7 +132,7 @@ TEST_F(Space, what_cannot_be_is_not_usable) {
   EXPECT_FALSE(is_found());
 }
 
-TEST_F(Space, a_capability_ends_with_the_space) {
+TEST_F(Space, ACapabilityEndsWithTheSpace) {
   const size_t at = pci_config_bytes - capability::bytes_min;
   std::memcpy(&bytes[at], &bytes[first], capability::bytes_min);
   bytes[at + 1] = std::byte{second};

@@ -116,7 +116,7 @@ std::string name_of(const testing::TestParamInfo<Combination>& combination) {
 INSTANTIATE_TEST_SUITE_P(Rings, VirtioNet,
                          testing::Combine(testing::Bool(), testing::Bool(), testing::Bool()), name_of);
 
-TEST_P(VirtioNet, uses_what_was_agreed) {
+TEST_P(VirtioNet, UsesWhatWasAgreed) {
   open();
   EXPECT_EQ(a->driver.features(), a->model->features());
   EXPECT_EQ(a->driver.features(), with(1).features);
@@ -124,7 +124,7 @@ TEST_P(VirtioNet, uses_what_was_agreed) {
 }
 
 // The indices of split rings run through 2^16 more than once, the wrap counters of packed ones flip thousands of times.
-TEST_P(VirtioNet, runs_through_all_indices) {
+TEST_P(VirtioNet, RunsThroughAllIndices) {
   DriverSettings settings;
   settings.transmit_descriptors = settings.receive_descriptors = 32;
   open(settings);
@@ -148,7 +148,7 @@ TEST_P(VirtioNet, runs_through_all_indices) {
   for (uint64_t i = 0; i < token; ++i) ASSERT_EQ(a->tokens[i], i);
 }
 
-TEST_P(VirtioNet, takes_rings_of_any_size) {
+TEST_P(VirtioNet, TakesRingsOfAnySize) {
   for (uint16_t size = 2; size <= 40; ++size) {
     Settings to_a = with(1);
     Settings to_b = with(2);
@@ -182,7 +182,7 @@ TEST_P(VirtioNet, takes_rings_of_any_size) {
   }
 }
 
-TEST_P(VirtioNet, reorders_what_the_device_used_backwards) {
+TEST_P(VirtioNet, ReordersWhatTheDeviceUsedBackwards) {
   Settings to_a = with(1);
   to_a.uses_backwards = true;
   to_a.queue_size_max = 37;
@@ -204,7 +204,7 @@ TEST_P(VirtioNet, reorders_what_the_device_used_backwards) {
   EXPECT_EQ(a->driver.transmit_room(), is_packed() ? 37u : 32u);
 }
 
-TEST_P(VirtioNet, rings_no_device_that_checks_by_itself) {
+TEST_P(VirtioNet, RingsNoDeviceThatChecksByItself) {
   open();
   exchange();
   a->model->hold_transmit(true);
@@ -221,7 +221,7 @@ TEST_P(VirtioNet, rings_no_device_that_checks_by_itself) {
   EXPECT_EQ(a->model->doorbells(1), before + 1);
 }
 
-TEST_P(VirtioNet, frees_only_what_the_device_has_read) {
+TEST_P(VirtioNet, FreesOnlyWhatTheDeviceHasRead) {
   open();
   a->model->hold_transmit(true);
   for (unsigned i = 0; i < 10; ++i) ASSERT_TRUE(a->send(frame(60), i));
@@ -234,7 +234,7 @@ TEST_P(VirtioNet, frees_only_what_the_device_has_read) {
   exchange();
 }
 
-TEST_P(VirtioNet, gathers_frames_of_several_buffers) {
+TEST_P(VirtioNet, GathersFramesOfSeveralBuffers) {
   DriverSettings settings;
   settings.frame_bytes_max = 9014;
   open(settings);
@@ -260,7 +260,7 @@ TEST_P(VirtioNet, gathers_frames_of_several_buffers) {
   }
 }
 
-TEST_P(VirtioNet, touches_no_register_but_doorbells) {
+TEST_P(VirtioNet, TouchesNoRegisterButDoorbells) {
   open();
   const auto count = [](Stand& stand, auto work) {
     const model::Accesses before = stand.bus.accesses();
@@ -283,7 +283,7 @@ TEST_P(VirtioNet, touches_no_register_but_doorbells) {
   }
 }
 
-TEST_P(VirtioNet, asks_for_a_doorbell_when_buffers_ran_out) {
+TEST_P(VirtioNet, AsksForADoorbellWhenBuffersRanOut) {
   DriverSettings settings;
   settings.receive_descriptors = 16;
   open(settings);
@@ -301,7 +301,7 @@ TEST_P(VirtioNet, asks_for_a_doorbell_when_buffers_ran_out) {
 
 // --- filters ---
 
-TEST_P(VirtioNet, passes_all_groups_when_the_table_is_full) {
+TEST_P(VirtioNet, PassesAllGroupsWhenTheTableIsFull) {
   open();
   const auto group = [](unsigned n) {
     wire::Mac mac = model::mac_of(n);
@@ -331,7 +331,7 @@ TEST_P(VirtioNet, passes_all_groups_when_the_table_is_full) {
   EXPECT_TRUE(passes(group(most)));
 }
 
-TEST_P(VirtioNet, lives_without_a_filter) {
+TEST_P(VirtioNet, LivesWithoutAFilter) {
   for (const uint64_t without : {feature::control_queue, feature::control_receive,
                                  feature::control_queue | feature::control_receive}) {
     Settings to_b = with(2);
@@ -356,7 +356,7 @@ TEST_P(VirtioNet, lives_without_a_filter) {
 
 // --- configuration ---
 
-TEST_P(VirtioNet, keeps_to_the_mtu_of_the_device) {
+TEST_P(VirtioNet, KeepsToTheMtuOfTheDevice) {
   Settings to_a = with(1);
   to_a.mtu = 600;
   open(to_a, with(2));
@@ -369,7 +369,7 @@ TEST_P(VirtioNet, keeps_to_the_mtu_of_the_device) {
   EXPECT_EQ(a->driver.frame_bytes_max(), 1514u);
 }
 
-TEST_P(VirtioNet, has_a_link_when_the_device_does_not_say) {
+TEST_P(VirtioNet, HasALinkWhenTheDeviceDoesNotSay) {
   Settings to_a = with(1);
   to_a.features &= ~feature::link_status;
   open(to_a, with(2));
@@ -379,7 +379,7 @@ TEST_P(VirtioNet, has_a_link_when_the_device_does_not_say) {
   EXPECT_FALSE(b->driver.has_link());
 }
 
-TEST_P(VirtioNet, waits_for_a_slow_reset) {
+TEST_P(VirtioNet, WaitsForASlowReset) {
   Settings to_a = with(1);
   to_a.reset_reads = 1000;
   open(to_a, with(2));
@@ -388,7 +388,7 @@ TEST_P(VirtioNet, waits_for_a_slow_reset) {
   exchange();
 }
 
-TEST_P(VirtioNet, resets_the_function_when_the_device_hangs) {
+TEST_P(VirtioNet, ResetsTheFunctionWhenTheDeviceHangs) {
   Settings to_a = with(1);
   to_a.reset_reads = 1'000'000;
   open(to_a, with(2));
@@ -403,7 +403,7 @@ TEST_P(VirtioNet, resets_the_function_when_the_device_hangs) {
   EXPECT_FALSE(a->bus.host().is_master);
 }
 
-TEST_P(VirtioNet, refuses_devices_that_it_cannot_drive) {
+TEST_P(VirtioNet, RefusesDevicesThatItCannotDrive) {
   const auto refusal = [&](auto change) {
     Settings settings = with(1);
     change(settings);
@@ -439,7 +439,7 @@ TEST_P(VirtioNet, refuses_devices_that_it_cannot_drive) {
 
 // --- devices that lie, fail, or are gone ---
 
-TEST_P(VirtioNet, stops_a_device_that_uses_what_it_does_not_have) {
+TEST_P(VirtioNet, StopsADeviceThatUsesWhatItDoesNotHave) {
   open();
   for (const uint16_t id : {uint16_t{0xffff}, uint16_t{256}}) {
     b->model->use(0, id, 100);
@@ -454,7 +454,7 @@ TEST_P(VirtioNet, stops_a_device_that_uses_what_it_does_not_have) {
   expect_broken(*a);
 }
 
-TEST_P(VirtioNet, stops_a_device_that_uses_a_frame_twice) {
+TEST_P(VirtioNet, StopsADeviceThatUsesAFrameTwice) {
   open();
   a->model->hold_transmit(true);
   for (unsigned i = 0; i < 3; ++i) ASSERT_TRUE(a->send(frame(60), i));
@@ -465,7 +465,7 @@ TEST_P(VirtioNet, stops_a_device_that_uses_a_frame_twice) {
   expect_broken(*a);
 }
 
-TEST_P(VirtioNet, stops_a_device_that_wrote_more_than_there_is) {
+TEST_P(VirtioNet, StopsADeviceThatWroteMoreThanThereIs) {
   open();
   for (const uint32_t bytes : {uint32_t{0}, uint32_t{11}, uint32_t{4096}, ~uint32_t{0}}) {
     b->model->use(0, 0, bytes);
@@ -478,7 +478,7 @@ TEST_P(VirtioNet, stops_a_device_that_wrote_more_than_there_is) {
   EXPECT_EQ(b->driver.counters().frames_bad, 1u);
 }
 
-TEST_P(VirtioNet, stops_a_device_that_counts_buffers_wrong) {
+TEST_P(VirtioNet, StopsADeviceThatCountsBuffersWrong) {
   open();
   for (const uint16_t buffers : {uint16_t{0}, uint16_t{257}, uint16_t{0xffff}}) {
     b->bus.host().tamper = [&](uint64_t, std::span<std::byte> bytes) {
@@ -494,7 +494,7 @@ TEST_P(VirtioNet, stops_a_device_that_counts_buffers_wrong) {
 }
 
 // A frame of more buffers than the scratch holds is dropped, and the next one is found.
-TEST_P(VirtioNet, drops_merged_frames_that_are_too_long) {
+TEST_P(VirtioNet, DropsMergedFramesThatAreTooLong) {
   if (!is_merged()) return;  // a frame has one buffer
   open();
   DriverSettings settings;
@@ -509,7 +509,7 @@ TEST_P(VirtioNet, drops_merged_frames_that_are_too_long) {
   exchange(1514);
 }
 
-TEST_P(VirtioNet, stops_a_device_that_needs_a_reset) {
+TEST_P(VirtioNet, StopsADeviceThatNeedsAReset) {
   open();
   ASSERT_TRUE(b->driver.arm());
   const uint64_t before = b->bus.host().interrupts(0);
@@ -526,7 +526,7 @@ TEST_P(VirtioNet, stops_a_device_that_needs_a_reset) {
   expect_broken(*b);
 }
 
-TEST_P(VirtioNet, ends_with_a_device_that_is_gone_in_a_command) {
+TEST_P(VirtioNet, EndsWithADeviceThatIsGoneInACommand) {
   open();
   b->bus.unplug();
   b->driver.set_promiscuous(true);

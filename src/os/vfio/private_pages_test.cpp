@@ -45,7 +45,7 @@ class PrivatePages : public testing::Test {
   std::byte* memory = nullptr;
 };
 
-TEST_F(PrivatePages, takes_the_place_of_the_page_of_zeros) {
+TEST_F(PrivatePages, TakesThePlaceOfThePageOfZeros) {
   std::byte sum{};
   for (size_t n = 0; n < pages; ++n) sum |= *const_cast<volatile std::byte*>(of_page(n));
   EXPECT_EQ(sum, std::byte{0});
@@ -62,7 +62,7 @@ TEST_F(PrivatePages, takes_the_place_of_the_page_of_zeros) {
 }
 
 // After fork(2) both processes have one page until one of them writes: on every kernel.
-TEST_F(PrivatePages, of_pages_shared_with_a_child) {
+TEST_F(PrivatePages, OfPagesSharedWithAChild) {
   for (size_t n = 0; n < pages; ++n) *of_page(n) = static_cast<std::byte>(n + 1);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -80,7 +80,7 @@ TEST_F(PrivatePages, of_pages_shared_with_a_child) {
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
-TEST_F(PrivatePages, goes_around_what_is_read_only_or_not_there) {
+TEST_F(PrivatePages, GoesAroundWhatIsReadOnlyOrNotThere) {
   ASSERT_EQ(::mprotect(of_page(1), page, PROT_READ), 0);
   ASSERT_EQ(::mprotect(of_page(3), page, PROT_NONE), 0);
   make_private_pages(reinterpret_cast<uintptr_t>(memory), pages * page);
@@ -90,7 +90,7 @@ TEST_F(PrivatePages, goes_around_what_is_read_only_or_not_there) {
   make_private_pages(reinterpret_cast<uintptr_t>(of_page(3)), page);
 }
 
-TEST_F(PrivatePages, of_a_private_file) {
+TEST_F(PrivatePages, OfAPrivateFile) {
   std::FILE* const file = std::tmpfile();
   ASSERT_NE(file, nullptr);
   ASSERT_EQ(::ftruncate(::fileno(file), static_cast<off_t>(page)), 0);

@@ -97,7 +97,7 @@ struct Leaving : testing::Test {
   End<> b{net, 1};
 };
 
-TEST_F(Leaving, a_context_does_not_take_another_ones_fragments_along) {
+TEST_F(Leaving, AContextDoesNotTakeAnotherOnesFragmentsAlong) {
   open(first, &b.cq, 0);
   open(second, &b.cq, 1);
   const Bytes bytes = pattern(1000);
@@ -114,7 +114,7 @@ TEST_F(Leaving, a_context_does_not_take_another_ones_fragments_along) {
   EXPECT_EQ(into, bytes);
 }
 
-TEST_F(Leaving, senders_hear_that_a_context_has_gone) {
+TEST_F(Leaving, SendersHearThatAContextHasGone) {
   open(first, &b.cq, 0);
   open(second, &b.cq, 1);
   const Bytes large = pattern(5000);
@@ -128,7 +128,7 @@ TEST_F(Leaving, senders_hear_that_a_context_has_gone) {
   EXPECT_EQ(a.engine.transmit_in_use(), 0u);
 }
 
-TEST_F(Leaving, a_sender_that_was_paused_by_a_context_goes_on_without_it) {
+TEST_F(Leaving, ASenderThatWasPausedByAContextGoesOnWithoutIt) {
   first.unexpected_bytes_max = 100;
   open(first, &b.cq, 0);
   open(second, &b.cq, 1);
@@ -140,7 +140,7 @@ TEST_F(Leaving, a_sender_that_was_paused_by_a_context_goes_on_without_it) {
   EXPECT_EQ(a.results(), (std::vector{0, 0})) << "an announced message would wait for its receive";
 }
 
-TEST_F(Leaving, a_shared_context_completes_the_messages_of_the_dead) {
+TEST_F(Leaving, ASharedContextCompletesTheMessagesOfTheDead) {
   first.shared = true;
   core::Counter received;
   b.sink.receives = &received;
@@ -157,7 +157,7 @@ TEST_F(Leaving, a_shared_context_completes_the_messages_of_the_dead) {
   EXPECT_EQ(received.value(), 1u);
 }
 
-TEST_F(Leaving, an_endpoint_gives_the_receives_of_a_shared_context_back) {
+TEST_F(Leaving, AnEndpointGivesTheReceivesOfASharedContextBack) {
   first.shared = true;
   b.engine.set_sink(&b.sink);
   open(first, nullptr, 0);
@@ -174,7 +174,7 @@ TEST_F(Leaving, an_endpoint_gives_the_receives_of_a_shared_context_back) {
   EXPECT_EQ(first.unexpected_bytes, 0u);
 }
 
-TEST_F(Leaving, an_injected_compare_and_swap_copies_what_it_compares_with) {
+TEST_F(Leaving, AnInjectedCompareAndSwapCopiesWhatItComparesWith) {
   open(first, &b.cq, 0);
   uint64_t word = 5;
   const iovec memory{&word, sizeof(word)};
@@ -227,7 +227,7 @@ struct NeverSettling : sim::ReferringLink {
 
 // Segments lie with the program until they have left. A peer that says Done before that, be it an error, gives the
 // program its memory back.
-TEST(EarlyDone, segments_that_wait_by_reference_are_copied) {
+TEST(EarlyDone, SegmentsThatWaitByReferenceAreCopied) {
   for (const bool refused : {false, true}) {
     sim::Net net{3};
     net.dead.resize(2);

@@ -103,7 +103,7 @@ struct LearnsLater : Most {
   }
 };
 
-TEST(PacketLinkTraits, come_from_what_the_type_has) {
+TEST(PacketLinkTraits, ComeFromWhatTheTypeHas) {
   Least least;
   const PacketLinkTraits none = traits_of(least);
   EXPECT_FALSE(none.checks_packets || none.ip_addresses);
@@ -121,7 +121,7 @@ TEST(PacketLinkTraits, come_from_what_the_type_has) {
   EXPECT_EQ(traits_of(later).receive_packet_bytes, 100u);
 }
 
-TEST(SendBuffer, is_in_use_until_every_packet_is_complete) {
+TEST(SendBuffer, IsInUseUntilEveryPacketIsComplete) {
   const std::array<std::byte, 64> memory{};
   SendBuffer buffer(memory);
   Most link;

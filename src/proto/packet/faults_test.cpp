@@ -26,7 +26,7 @@ FaultPlan plan_of(std::string_view text) {
   return plan ? *plan : FaultPlan();
 }
 
-TEST(FaultPlan, reads_rates_and_a_seed_of_64_bits) {
+TEST(FaultPlan, ReadsRatesAndASeedOf64Bits) {
   const FaultPlan plan = plan_of("loss=1,twice=0.5,late=2,reorder=100,corrupt=0,seed=18446744073709551615");
   EXPECT_EQ(plan.loss, (uint64_t{1} << 32) / 100);
   EXPECT_EQ(plan.twice, (uint64_t{1} << 32) / 200);
@@ -37,7 +37,7 @@ TEST(FaultPlan, reads_rates_and_a_seed_of_64_bits) {
   EXPECT_EQ(plan_of("").seed, 1u);
 }
 
-TEST(FaultPlan, refuses_what_it_does_not_know) {
+TEST(FaultPlan, RefusesWhatItDoesNotKnow) {
   for (const char* wrong :
        {"lose=1", "loss", "loss=", "loss=x", "loss=1x", "loss=-1", "loss=101", "loss=nan", "loss=1;late=2",
         "seed=1.5", "seed=-1", "seed=", "seed=18446744073709551616", ",", "loss=1,,late=1", "=1", "LOSS=1"}) {
@@ -65,7 +65,7 @@ std::string decisions(const FaultPlan& plan, int count) {
   return all;
 }
 
-TEST(Faults, the_same_seed_decides_the_same) {
+TEST(Faults, TheSameSeedDecidesTheSame) {
   const char* rates = "loss=10,twice=10,late=10,reorder=10,corrupt=10,seed=";
   std::set<std::string> all;
   for (const char* seed : {"0", "1", "2", "3", "4294967297", "18446744073709551615"}) {
@@ -77,13 +77,13 @@ TEST(Faults, the_same_seed_decides_the_same) {
   EXPECT_EQ(all.size(), 6u);
 }
 
-TEST(Faults, the_rate_of_one_fault_does_not_move_another) {
+TEST(Faults, TheRateOfOneFaultDoesNotMoveAnother) {
   const std::string few = decisions(plan_of("loss=5,seed=9"), 1000);
   const std::string more = decisions(plan_of("loss=5,reorder=5,seed=9"), 1000);
   for (size_t i = 0; i < few.size(); ++i) EXPECT_EQ(few[i] == 'L', more[i] == 'L') << i;
 }
 
-TEST(Faults, rates_are_kept) {
+TEST(Faults, RatesAreKept) {
   for (const char* seed : {"0", "1", "77"}) {
     Faults faults(plan_of(std::string("loss=5,twice=2,late=1,reorder=3,corrupt=0.5,seed=") + seed));
     constexpr int packets = 200'000;
@@ -101,7 +101,7 @@ TEST(Faults, rates_are_kept) {
   }
 }
 
-TEST(Faults, none_and_all) {
+TEST(Faults, NoneAndAll) {
   Faults none(plan_of("seed=5"));
   Faults all(plan_of("loss=100,seed=5"));
   for (int i = 0; i < 10'000; ++i) {
@@ -182,14 +182,14 @@ struct ObservedLink : testing::Test {
   Observed<Wire> link;
 };
 
-TEST_F(ObservedLink, without_an_observer_is_the_link) {
+TEST_F(ObservedLink, WithoutAnObserverIsTheLink) {
   EXPECT_TRUE(send("a"));
   EXPECT_EQ(link.went, (std::vector<std::string>{"to:a"}));
   EXPECT_EQ(link.observer(), nullptr);
   EXPECT_TRUE(link.arm());
 }
 
-TEST_F(ObservedLink, loses_and_doubles) {
+TEST_F(ObservedLink, LosesAndDoubles) {
   observe("loss=100");
   EXPECT_TRUE(send("a"));
   EXPECT_TRUE(link.went.empty());
@@ -203,7 +203,7 @@ TEST_F(ObservedLink, loses_and_doubles) {
                        "faults: of 1 packets 0 lost, 1 twice, 0 late, 0 reordered, 0 corrupted; seed 1"}));
 }
 
-TEST_F(ObservedLink, reorders_with_the_next_packet) {
+TEST_F(ObservedLink, ReordersWithTheNextPacket) {
   observe("reorder=50,seed=3");
   std::string sent, came;
   for (char c = 'a'; c <= 'z'; ++c) {
@@ -220,7 +220,7 @@ TEST_F(ObservedLink, reorders_with_the_next_packet) {
   EXPECT_EQ(came, sent);
 }
 
-TEST_F(ObservedLink, late_packets_go_at_polls_and_keep_the_owner_awake) {
+TEST_F(ObservedLink, LatePacketsGoAtPollsAndKeepTheOwnerAwake) {
   observe("late=100");
   EXPECT_TRUE(send("a"));
   EXPECT_TRUE(link.went.empty());
@@ -234,7 +234,7 @@ TEST_F(ObservedLink, late_packets_go_at_polls_and_keep_the_owner_awake) {
   EXPECT_EQ(link.went.size(), 2u);
 }
 
-TEST_F(ObservedLink, corrupts_one_bit_or_loses_below_a_checksum) {
+TEST_F(ObservedLink, CorruptsOneBitOrLosesBelowAChecksum) {
   const std::string text(100, '\0');
   observe("corrupt=100");
   EXPECT_TRUE(send(text));
@@ -248,7 +248,7 @@ TEST_F(ObservedLink, corrupts_one_bit_or_loses_below_a_checksum) {
   EXPECT_EQ(link.observer()->faults->counts().corrupted, 1u);
 }
 
-TEST_F(ObservedLink, a_refused_packet_keeps_its_number) {
+TEST_F(ObservedLink, ARefusedPacketKeepsItsNumber) {
   observe("loss=50,seed=4");
   link.full = true;
   Faults expected(plan_of("loss=50,seed=4"));
@@ -262,7 +262,7 @@ TEST_F(ObservedLink, a_refused_packet_keeps_its_number) {
   EXPECT_EQ(link.observer()->statistics().refused, 2u);
 }
 
-TEST_F(ObservedLink, segments_have_faults_one_by_one) {
+TEST_F(ObservedLink, SegmentsHaveFaultsOneByOne) {
   std::string text;
   for (char c = 'a'; c <= 'z'; ++c) text += c;
   const iovec part{text.data(), text.size()};
@@ -282,7 +282,7 @@ TEST_F(ObservedLink, segments_have_faults_one_by_one) {
   EXPECT_FALSE(link.send_segmented(bytes_of("to"), &part, 1, 3));
 }
 
-TEST_F(ObservedLink, counts_and_passes_on_what_arrives) {
+TEST_F(ObservedLink, CountsAndPassesOnWhatArrives) {
   link.observe(std::make_unique<PacketObserver>());
   link.arriving = {"one", "three"};
   Taken taken;

@@ -6,7 +6,7 @@
 namespace weft::fi {
 namespace {
 
-TEST(ProviderNames, a_list_lets_names_pass) {
+TEST(ProviderNames, AListLetsNamesPass) {
   EXPECT_TRUE(name_passes(nullptr, "shm"));
   EXPECT_TRUE(name_passes("  ", "shm"));
   EXPECT_TRUE(name_passes("tcp, shm", "shm"));
@@ -19,7 +19,7 @@ TEST(ProviderNames, a_list_lets_names_pass) {
   EXPECT_FALSE(name_passes("^ofi_rxd", "udp;ofi_rxd"));
 }
 
-TEST(ProviderNames, layers_are_met_in_either_order) {
+TEST(ProviderNames, LayersAreMetInEitherOrder) {
   EXPECT_TRUE(has_layers("tcp;ofi_rxm", "OFI_RXM; tcp"));
   EXPECT_TRUE(has_layers("tcp;ofi_rxm", "tcp"));
   EXPECT_FALSE(has_layers("tcp", "tcp;ofi_rxm"));

@@ -49,7 +49,7 @@ class VerbsAddress : public testing::Test {
   ibv_ah_attr attr_{};
 };
 
-TEST_F(VerbsAddress, without_a_header_is_the_lid) {
+TEST_F(VerbsAddress, WithoutAHeaderIsTheLid) {
   wc_.wc_flags = 0;
   ASSERT_EQ(init_ah_from_wc(opened_.context, 1, &wc_, nullptr, &attr_), 0);
   EXPECT_EQ(attr_.dlid, 3);
@@ -58,7 +58,7 @@ TEST_F(VerbsAddress, without_a_header_is_the_lid) {
   EXPECT_EQ(attr_.is_global, 0);
 }
 
-TEST_F(VerbsAddress, of_ipv6_is_the_source_and_the_entry_it_came_to) {
+TEST_F(VerbsAddress, OfIpv6IsTheSourceAndTheEntryItCameTo) {
   ibv_grh grh{};
   grh.version_tclass_flow = htonl(6U << 28 | 0x12U << 20 | 0x34567);
   grh.sgid.raw[0] = 0xfd;
@@ -73,7 +73,7 @@ TEST_F(VerbsAddress, of_ipv6_is_the_source_and_the_entry_it_came_to) {
   EXPECT_GT(attr_.grh.hop_limit, 1);
 }
 
-TEST_F(VerbsAddress, of_a_group_is_the_first_entry_in_the_senders_subnet) {
+TEST_F(VerbsAddress, OfAGroupIsTheFirstEntryInTheSendersSubnet) {
   // Two processes at link-local addresses differ in the port, which stands in the first half.
   const ibv_gid own = {{0xfd, 0x57, 0x45, 0x46, 0x54, 0x02, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
   knobs.gids[2] = own;
@@ -91,7 +91,7 @@ TEST_F(VerbsAddress, of_a_group_is_the_first_entry_in_the_senders_subnet) {
   EXPECT_EQ(errno, ENODATA);
 }
 
-TEST_F(VerbsAddress, of_ipv4_is_in_the_second_half_whatever_the_first_has) {
+TEST_F(VerbsAddress, OfIpv4IsInTheSecondHalfWhateverTheFirstHas) {
   for (const uint8_t first : {0xee, 0x00, 0x66}) {
     ibv_grh grh = ipv4(7, 2, first);
     ASSERT_EQ(init_ah_from_wc(opened_.context, 1, &wc_, &grh, &attr_), 0);
@@ -102,7 +102,7 @@ TEST_F(VerbsAddress, of_ipv4_is_in_the_second_half_whatever_the_first_has) {
   }
 }
 
-TEST_F(VerbsAddress, refused_are_a_wrong_checksum_another_network_and_strangers) {
+TEST_F(VerbsAddress, RefusedAreAWrongChecksumAnotherNetworkAndStrangers) {
   ibv_grh grh = ipv4(7, 2);
   reinterpret_cast<uint8_t*>(&grh)[30] ^= 1;
   EXPECT_EQ(init_ah_from_wc(opened_.context, 1, &wc_, &grh, &attr_), -1);
@@ -116,7 +116,7 @@ TEST_F(VerbsAddress, refused_are_a_wrong_checksum_another_network_and_strangers)
   EXPECT_EQ(init_ah_from_wc(opened_.context, 1, &wc_, &grh, &attr_), -1);
 }
 
-TEST_F(VerbsAddress, a_handle_is_made_of_it) {
+TEST_F(VerbsAddress, AHandleIsMadeOfIt) {
   ibv_pd* pd = alloc_pd(opened_.context);
   ibv_grh grh = ipv4(7, 2);
   ibv_ah* ah = create_ah_from_wc(pd, &wc_, &grh, 1);

@@ -45,7 +45,7 @@ class VerbsCalls : public testing::Test {
   ibv_pd* pd_;
 };
 
-TEST_F(VerbsCalls, the_standard_fields_are_filled) {
+TEST_F(VerbsCalls, TheStandardFieldsAreFilled) {
   ibv_comp_channel* channel = events_of(context()).create_channel(context());
   ibv_cq* queue = cq(channel);
   EXPECT_EQ(queue->context, context());
@@ -86,7 +86,7 @@ TEST_F(VerbsCalls, the_standard_fields_are_filled) {
 }
 
 // ibv_create_qp(3), ibv_create_qp_ex(3): the provider is not told of what the library ignores.
-TEST_F(VerbsCalls, receive_capacities_beside_a_shared_queue_are_ignored) {
+TEST_F(VerbsCalls, ReceiveCapacitiesBesideASharedQueueAreIgnored) {
   ibv_cq* queue = cq();
   ibv_srq_init_attr srq_attr{this, {3, 1, 0}};
   ibv_srq* srq = create_srq(pd_, &srq_attr);
@@ -110,7 +110,7 @@ TEST_F(VerbsCalls, receive_capacities_beside_a_shared_queue_are_ignored) {
   EXPECT_EQ(destroy_cq(queue), 0);
 }
 
-TEST_F(VerbsCalls, destroying_waits_for_acknowledgements) {
+TEST_F(VerbsCalls, DestroyingWaitsForAcknowledgements) {
   ibv_comp_channel* channel = events_of(context()).create_channel(context());
   ibv_cq* queue = cq(channel);
   ibv_async_event error{};
@@ -141,7 +141,7 @@ TEST_F(VerbsCalls, destroying_waits_for_acknowledgements) {
   EXPECT_EQ(knobs.destroyed, 1);
 }
 
-TEST_F(VerbsCalls, a_refused_destroy_leaves_the_object) {
+TEST_F(VerbsCalls, ARefusedDestroyLeavesTheObject) {
   ibv_cq* queue = cq();
   knobs.destroy = EBUSY;
   EXPECT_EQ(destroy_cq(queue), EBUSY);
@@ -149,7 +149,7 @@ TEST_F(VerbsCalls, a_refused_destroy_leaves_the_object) {
   EXPECT_EQ(destroy_cq(queue), 0);
 }
 
-TEST_F(VerbsCalls, unknown_bits_of_completion_queues_are_refused) {
+TEST_F(VerbsCalls, UnknownBitsOfCompletionQueuesAreRefused) {
   ibv_cq_init_attr_ex attr{};
   attr.cqe = 4;
   const auto with = [&](auto change) {
@@ -178,7 +178,7 @@ TEST_F(VerbsCalls, unknown_bits_of_completion_queues_are_refused) {
   EXPECT_EQ(destroy_cq(ibv_cq_ex_to_cq(good)), 0);
 }
 
-TEST_F(VerbsCalls, unknown_bits_of_queue_pairs_are_refused) {
+TEST_F(VerbsCalls, UnknownBitsOfQueuePairsAreRefused) {
   ibv_cq* queue = cq();
   const auto with = [&](auto change) {
     ibv_qp_init_attr_ex changed = qp_attr(queue);
@@ -217,7 +217,7 @@ TEST_F(VerbsCalls, unknown_bits_of_queue_pairs_are_refused) {
   EXPECT_EQ(destroy_cq(queue), 0);
 }
 
-TEST_F(VerbsCalls, objects_of_another_context_are_refused) {
+TEST_F(VerbsCalls, ObjectsOfAnotherContextAreRefused) {
   Opened other;
   ibv_pd* theirs = alloc_pd(other.context);
   ibv_cq* queue = cq();
@@ -231,7 +231,7 @@ TEST_F(VerbsCalls, objects_of_another_context_are_refused) {
   EXPECT_EQ(dealloc_pd(theirs), 0);
 }
 
-TEST_F(VerbsCalls, shared_receive_queues_and_domains_are_checked) {
+TEST_F(VerbsCalls, SharedReceiveQueuesAndDomainsAreChecked) {
   ibv_cq* queue = cq();
   ibv_xrcd_init_attr domain{IBV_XRCD_INIT_ATTR_FD, -1, 0};
   EXPECT_EQ(refusal(open_xrcd(context(), &domain)), EINVAL);
@@ -266,7 +266,7 @@ TEST_F(VerbsCalls, shared_receive_queues_and_domains_are_checked) {
   EXPECT_EQ(destroy_cq(queue), 0);
 }
 
-TEST_F(VerbsCalls, access_of_memory_is_checked) {
+TEST_F(VerbsCalls, AccessOfMemoryIsChecked) {
   char memory[64];
   const auto with = [&](unsigned access) {
     ibv_mr* mr = reg_mr(pd_, memory, sizeof memory, 4096, access);
@@ -291,7 +291,7 @@ TEST_F(VerbsCalls, access_of_memory_is_checked) {
   EXPECT_EQ(dereg_mr(all), 0);
 }
 
-TEST_F(VerbsCalls, registering_again_is_checked) {
+TEST_F(VerbsCalls, RegisteringAgainIsChecked) {
   char memory[64];
   ibv_mr* mr = reg_mr(pd_, memory, 32, 0, 0);
   ibv_pd* second = alloc_pd(context());
@@ -310,7 +310,7 @@ TEST_F(VerbsCalls, registering_again_is_checked) {
   EXPECT_EQ(dealloc_pd(second), 0);
 }
 
-TEST_F(VerbsCalls, allocators_of_domains_are_taken_and_not_called) {
+TEST_F(VerbsCalls, AllocatorsOfDomainsAreTakenAndNotCalled) {
   ibv_td_init_attr td_attr{1};
   EXPECT_EQ(refusal(alloc_td(context(), &td_attr)), EINVAL);
   td_attr.comp_mask = 0;
@@ -331,7 +331,7 @@ TEST_F(VerbsCalls, allocators_of_domains_are_taken_and_not_called) {
   EXPECT_EQ(dealloc_td(td), 0);
 }
 
-TEST_F(VerbsCalls, values_are_copied_as_far_as_the_caller_has_room) {
+TEST_F(VerbsCalls, ValuesAreCopiedAsFarAsTheCallerHasRoom) {
   union {
     ibv_port_attr port;
     unsigned char bytes[sizeof(ibv_port_attr) + 8];
@@ -358,7 +358,7 @@ TEST_F(VerbsCalls, values_are_copied_as_far_as_the_caller_has_room) {
   EXPECT_EQ(query_values(context(), &values), EINVAL);
 }
 
-TEST_F(VerbsCalls, gids_of_all_ports_and_empty_ones) {
+TEST_F(VerbsCalls, GidsOfAllPortsAndEmptyOnes) {
   knobs.gids[0].raw[15] = 1;
   knobs.gids[2].raw[15] = 3;
   ibv_gid gid;
@@ -391,7 +391,7 @@ TEST_F(VerbsCalls, gids_of_all_ports_and_empty_ones) {
   EXPECT_EQ(pkey_index(context(), 1, 5), -1);
 }
 
-TEST(VerbsProviders, a_shorter_table_of_an_older_provider_has_the_rest_empty) {
+TEST(VerbsProviders, AShorterTableOfAnOlderProviderHasTheRestEmpty) {
   fake::Knobs old;
   old.ops_bytes = offsetof(weft_verbs_ops, destroy_qp);
   const Opened opened(old);
@@ -409,7 +409,7 @@ TEST(VerbsProviders, a_shorter_table_of_an_older_provider_has_the_rest_empty) {
   EXPECT_EQ(dealloc_pd(pd), 0);
 }
 
-TEST(VerbsProviders, incomplete_and_second_ones_are_refused) {
+TEST(VerbsProviders, IncompleteAndSecondOnesAreRefused) {
   register_provider(&fake::provider);
   EXPECT_EQ(register_provider(&fake::provider), EEXIST);
   EXPECT_EQ(register_provider(nullptr), EINVAL);
@@ -422,7 +422,7 @@ TEST(VerbsProviders, incomplete_and_second_ones_are_refused) {
   EXPECT_EQ(register_provider(&other), EINVAL);
 }
 
-TEST(VerbsProviders, one_that_does_not_start_is_left_out) {
+TEST(VerbsProviders, OneThatDoesNotStartIsLeftOut) {
   static weft_verbs_provider broken = fake::provider;
   broken.name = "broken";
   broken.start = [](const weft_verbs_services*) { return EIO; };
@@ -436,7 +436,7 @@ TEST(VerbsProviders, one_that_does_not_start_is_left_out) {
   free_device_list(list);
 }
 
-TEST(VerbsDevices, stay_as_long_as_somebody_has_them) {
+TEST(VerbsDevices, StayAsLongAsSomebodyHasThem) {
   register_provider(&fake::provider);
   int count = 0;
   ibv_device** first = device_list(&count);

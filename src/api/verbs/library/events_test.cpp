@@ -49,7 +49,7 @@ class VerbsEvents : public testing::Test {
   std::unique_ptr<Events> events_;
 };
 
-TEST_F(VerbsEvents, of_queues_come_in_turns_and_are_counted) {
+TEST_F(VerbsEvents, OfQueuesComeInTurnsAndAreCounted) {
   Channel& at = channel();
   set_nonblocking(at.shown.fd);
   int with = 0;
@@ -72,7 +72,7 @@ TEST_F(VerbsEvents, of_queues_come_in_turns_and_are_counted) {
   EXPECT_EQ(next(at), nullptr);
 }
 
-TEST_F(VerbsEvents, wake_an_edge_triggered_epoll_each_time) {
+TEST_F(VerbsEvents, WakeAnEdgeTriggeredEpollEachTime) {
   Channel& at = channel();
   set_nonblocking(at.shown.fd);
   ibv_cq cq{};
@@ -88,7 +88,7 @@ TEST_F(VerbsEvents, wake_an_edge_triggered_epoll_each_time) {
   }
 }
 
-TEST_F(VerbsEvents, are_bounded_by_a_count_and_not_by_memory) {
+TEST_F(VerbsEvents, AreBoundedByACountAndNotByMemory) {
   Channel& at = channel();
   set_nonblocking(at.shown.fd);
   ibv_cq cq{};
@@ -100,7 +100,7 @@ TEST_F(VerbsEvents, are_bounded_by_a_count_and_not_by_memory) {
   EXPECT_EQ(got, many);
 }
 
-TEST_F(VerbsEvents, a_channel_with_queues_is_not_destroyed) {
+TEST_F(VerbsEvents, AChannelWithQueuesIsNotDestroyed) {
   Channel& at = channel();
   ibv_cq cq{};
   add(cq, at);
@@ -112,7 +112,7 @@ TEST_F(VerbsEvents, a_channel_with_queues_is_not_destroyed) {
   EXPECT_EQ(events_->destroy_channel(at), 0);
 }
 
-TEST_F(VerbsEvents, of_a_destroyed_queue_are_gone_and_those_of_others_are_not) {
+TEST_F(VerbsEvents, OfADestroyedQueueAreGoneAndThoseOfOthersAreNot) {
   Channel& at = channel();
   set_nonblocking(at.shown.fd);
   ibv_cq a{}, b{};
@@ -133,7 +133,7 @@ TEST_F(VerbsEvents, of_a_destroyed_queue_are_gone_and_those_of_others_are_not) {
   EXPECT_FALSE(readable(at.shown.fd));
 }
 
-TEST_F(VerbsEvents, of_a_queue_that_could_not_be_destroyed_are_there_again) {
+TEST_F(VerbsEvents, OfAQueueThatCouldNotBeDestroyedAreThereAgain) {
   Channel& at = channel();
   set_nonblocking(at.shown.fd);
   ibv_cq cq{};
@@ -150,7 +150,7 @@ TEST_F(VerbsEvents, of_a_queue_that_could_not_be_destroyed_are_there_again) {
   EXPECT_EQ(next(at), nullptr);
 }
 
-TEST_F(VerbsEvents, an_address_may_be_another_object_before_the_first_one_is_forgotten) {
+TEST_F(VerbsEvents, AnAddressMayBeAnotherObjectBeforeTheFirstOneIsForgotten) {
   Channel& at = channel();
   set_nonblocking(at.shown.fd);
   ibv_cq cq{};
@@ -167,7 +167,7 @@ TEST_F(VerbsEvents, an_address_may_be_another_object_before_the_first_one_is_for
   events_->end_destroy(leaving, true);
 }
 
-TEST_F(VerbsEvents, an_object_in_use_is_not_destroyed) {
+TEST_F(VerbsEvents, AnObjectInUseIsNotDestroyed) {
   ibv_cq cq{};
   ibv_srq srq{};
   ibv_qp qp{};
@@ -183,7 +183,7 @@ TEST_F(VerbsEvents, an_object_in_use_is_not_destroyed) {
   EXPECT_EQ(events_->begin_destroy(&qp, &leaving), EINVAL);
 }
 
-TEST_F(VerbsEvents, asynchronous_ones_keep_their_order_and_the_same_one_is_kept_once) {
+TEST_F(VerbsEvents, AsynchronousOnesKeepTheirOrderAndTheSameOneIsKeptOnce) {
   set_nonblocking(events_->async_fd());
   ibv_qp qp{};
   ASSERT_EQ(events_->add(&qp), 0);
@@ -210,7 +210,7 @@ TEST_F(VerbsEvents, asynchronous_ones_keep_their_order_and_the_same_one_is_kept_
   EXPECT_EQ(events_->next_async(&got), 0);
 }
 
-TEST_F(VerbsEvents, asynchronous_ones_of_a_destroyed_object_are_gone) {
+TEST_F(VerbsEvents, AsynchronousOnesOfADestroyedObjectAreGone) {
   set_nonblocking(events_->async_fd());
   ibv_qp a{}, b{};
   ASSERT_EQ(events_->add(&a), 0);
@@ -231,7 +231,7 @@ TEST_F(VerbsEvents, asynchronous_ones_of_a_destroyed_object_are_gone) {
   EXPECT_FALSE(readable(events_->async_fd()));
 }
 
-TEST_F(VerbsEvents, none_is_lost_or_doubled_between_threads) {
+TEST_F(VerbsEvents, NoneIsLostOrDoubledBetweenThreads) {
   constexpr int queues = 4, readers = 3, each = 5'000;
   Channel& at = channel();
   std::vector<ibv_cq> cqs(queues);
@@ -259,7 +259,7 @@ TEST_F(VerbsEvents, none_is_lost_or_doubled_between_threads) {
   EXPECT_FALSE(readable(at.shown.fd));
 }
 
-TEST_F(VerbsEvents, destroying_while_others_read_and_report_leaves_no_notice_behind) {
+TEST_F(VerbsEvents, DestroyingWhileOthersReadAndReportLeavesNoNoticeBehind) {
   Channel& at = channel();
   ibv_cq lasting{};
   add(lasting, at);

@@ -7,7 +7,7 @@
 namespace weft::verbs {
 namespace {
 
-TEST(VerbsText, names_and_rates) {
+TEST(VerbsText, NamesAndRates) {
   EXPECT_STREQ(status_text(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded");
   EXPECT_STREQ(status_text(-1), "unknown");
   EXPECT_STREQ(event_text(IBV_EVENT_GID_CHANGE), "GID table change");
@@ -22,7 +22,7 @@ TEST(VerbsText, names_and_rates) {
 }
 
 // Programs compare and print them, so they are those of the stock library, where it is installed.
-TEST(VerbsText, is_that_of_the_stock_library) {
+TEST(VerbsText, IsThatOfTheStockLibrary) {
   void* stock = dlopen("/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0", RTLD_NOW | RTLD_LOCAL);
   if (stock == nullptr) GTEST_SKIP() << "libibverbs of rdma-core 44 is not installed";
   const auto text = [&](const char* name) {
