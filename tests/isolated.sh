@@ -6,9 +6,10 @@
 # namespaces.
 set -euo pipefail
 [[ $# -gt 0 ]] || { echo "usage: isolated.sh COMMAND [ARGUMENT...]" >&2; exit 2; }
+base=/tmp
 # Of launchers that were killed, by a time limit of the test for example.
-find /tmp -maxdepth 1 -name 'isolated.??????' -user "$EUID" -mmin +240 -exec rm -rf {} + 2>/dev/null || true
-tmp="$(mktemp -d /tmp/isolated.XXXXXX)"
+find "$base" -maxdepth 1 -name 'isolated.??????' -user "$EUID" -mmin +240 -exec rm -rf {} + 2>/dev/null || true
+tmp="$(mktemp -d "$base/isolated.XXXXXX")"
 leave() {
   # What is mounted below is seen inside alone; should that ever fail, nothing is removed.
   if [[ -r /proc/self/mountinfo ]] && ! grep -q " $tmp" /proc/self/mountinfo; then rm -rf "$tmp"; fi
