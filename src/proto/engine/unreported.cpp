@@ -54,7 +54,7 @@ void TransmitErrors::push(const Failed& failed, int status, core::ProviderError 
     name_peer(error, failed.peer);
   } else if (losing_.peer == &failed.peer && (losing_.owed || (losing_.silent != 0 && !losing_.in_flight))) {
     error.prov_errno = static_cast<int>(core::with_earlier(why));
-    losing_.told = true;
+    losing_.reported = true;
   }
   failed.tx.cq->push_error(error);
 }
@@ -98,7 +98,7 @@ void TransmitErrors::end_losing(int status, core::ProviderError why) noexcept {
   const Losing was = losing_;
   losing_ = {};
   if (was.silent != 0) report_unattributed(*was.peer, was.silent, status, why, true);
-  if (remembers_ && !was.told && why != core::ProviderError::Cancelled && (was.owed || was.silent != 0))
+  if (remembers_ && !was.reported && why != core::ProviderError::Cancelled && (was.owed || was.silent != 0))
     remember_owed(was.peer->av_address);
 }
 
