@@ -34,6 +34,17 @@ class HostileLink : public sim::RichLink {
     }
     return 0;
   }
+  CopyState copy(sim::PeerBase& peer, uint64_t name, const iovec* local, size_t count,
+                 const wire::SourceSegment* remote, size_t remote_count, uint64_t bytes, bool) noexcept {
+    end_meeting(peer, name);
+    return read(peer, local, count, remote, remote_count, bytes) == 0 ? CopyState::Done : CopyState::Failed;
+  }
+  // Copies nothing: the receiver does it alone.
+  Assistance assist(sim::PeerBase& peer, uint64_t name, uint64_t, const wire::SourceSegment*, size_t,
+                    const iovec*, size_t, uint32_t&) noexcept {
+    end_meeting(peer, name);
+    return Assistance::Ended;
+  }
 };
 bool HostileLink::reads = true;
 static_assert(Link<HostileLink> && HasRemoteMemory<HostileLink>);
