@@ -14,7 +14,7 @@ struct Shm : LocalAddresses<link::shm::Link> {
   using Link = link::shm::Link;
   static constexpr const char* name = "shm";
   static constexpr uint32_t version =
-      FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
+      FI_VERSION(207, 0);  // above the 206.0 of libfabric 2.6, which this library stands in for
   static constexpr std::array<EndpointKind, 1> kinds = {{{FI_EP_RDM, FI_PROTO_SHM, 1, FI_LOCAL_COMM}}};
 };
 

@@ -20,7 +20,7 @@ struct Tcp : SocketAddresses {
   using Connection = link::tcp::Connection;
   static constexpr const char* name = "tcp";
   static constexpr uint32_t version =
-      FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
+      FI_VERSION(207, 0);  // above the 206.0 of libfabric 2.6, which this library stands in for
   static constexpr std::array<EndpointKind, 2> kinds = {
       {{FI_EP_RDM, FI_PROTO_UNSPEC, 1, FI_LOCAL_COMM | FI_REMOTE_COMM},
        {FI_EP_MSG, FI_PROTO_SOCK_TCP, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};

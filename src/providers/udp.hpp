@@ -19,7 +19,7 @@ struct Udp : SocketAddresses {
   using Packets = link::udp::Packets;
   static constexpr const char* name = "udp";
   static constexpr uint32_t version =
-      FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
+      FI_VERSION(207, 0);  // above the 206.0 of libfabric 2.6, which this library stands in for
   static constexpr std::array<EndpointKind, 1> kinds = {
       {{FI_EP_DGRAM, FI_PROTO_UDP, 0, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
   static constexpr std::array<uint32_t, 2> formats = {FI_SOCKADDR_IN, FI_SOCKADDR_IN6};

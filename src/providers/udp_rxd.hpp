@@ -19,7 +19,7 @@ struct UdpRxd : SocketAddresses {
   using Link = link::reliable::Reliable<link::udp::Packets, link::reliable::IpNames>;
   static constexpr const char* name = "udp;ofi_rxd";
   static constexpr uint32_t version =
-      FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
+      FI_VERSION(207, 0);  // above the 206.0 of libfabric 2.6, which this library stands in for
   static constexpr std::array<EndpointKind, 1> kinds = {
       {{FI_EP_RDM, FI_PROTO_RXD, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
   static std::vector<InterfaceDomain> interface_domains(uint32_t format, std::span<const std::byte> source,

@@ -19,7 +19,7 @@ struct Verbs : SocketAddresses {
   using Connection = link::roce::Connection;
   static constexpr const char* name = "verbs";
   static constexpr uint32_t version =
-      FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
+      FI_VERSION(207, 0);  // above the 206.0 of libfabric 2.6, which this library stands in for
   static constexpr std::array<EndpointKind, 2> kinds = {
       {{FI_EP_MSG, FI_PROTO_RDMA_CM_IB_RC, 1, FI_LOCAL_COMM | FI_REMOTE_COMM},
        {FI_EP_DGRAM, FI_PROTO_IB_UD, 0, FI_LOCAL_COMM | FI_REMOTE_COMM}}};

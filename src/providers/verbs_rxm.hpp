@@ -18,7 +18,7 @@ struct VerbsRxm : SocketAddresses {
   using Link = link::message::MessageLink<link::roce::Messages>;
   static constexpr const char* name = "verbs;ofi_rxm";
   static constexpr uint32_t version =
-      FI_VERSION(118, 0);  // above the 117.0 of the library that this one stands in for
+      FI_VERSION(207, 0);  // above the 206.0 of libfabric 2.6, which this library stands in for
   static constexpr std::array<EndpointKind, 1> kinds = {
       {{FI_EP_RDM, FI_PROTO_RXM, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
   static constexpr std::array<uint32_t, 1> formats = {FI_SOCKADDR_IN};

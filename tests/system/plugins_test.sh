@@ -33,7 +33,7 @@ ln -s "$broken/high_shm-fi.so" "$work/plugins/high_shm.so" # another suffix: not
 export FI_PROVIDER_PATH="$work/nowhere:$work/plugins:$example"
 expect 0 "$weft" info
 says 'example +1\.0'
-says '^shm +118'
+says '^shm +207'
 says "FI_PROVIDER_PATH: $work/nowhere: No such file"
 says 'text-fi\.so.* (invalid ELF header|file too short)'
 says 'empty-fi\.so.* file too short'
@@ -41,7 +41,7 @@ says 'no_entry-fi\.so is not used: it has no fi_prov_ini'
 says 'no_provider-fi\.so is not used: fi_prov_ini\(\) gave no provider'
 says 'missing_symbol-fi\.so.* undefined symbol: weft_test_exists_nowhere'
 says 'old_interface-fi\.so is not used: its interface is of version 1\.2'
-says 'low_shm-fi\.so is not used: there is a provider "shm" of version 118\.0, this one has 0\.1'
+says 'low_shm-fi\.so is not used: there is a provider "shm" of version 207\.0, this one has 0\.1'
 says 'nameless-fi\.so is not used: its provider has no name'
 says 'layer-fi\.so is not used: it is a layer'
 says 'cleanup of middle'
@@ -86,6 +86,26 @@ expect 0 env FI_PROVIDER_PATH="$work/high" FI_LOG_LEVEL=info "$weft" info
 says_not '^shm'
 says 'high_shm-fi\.so replaces our provider "shm"'
 says 'low_shm-fi\.so is not used: there is a provider "shm" of version 999\.0'
+
+# "+" before a file prefers it to ours and to higher versions; "@" before the list prefers the first of a name.
+mkdir "$work/low"
+ln -s "$broken/low_shm-fi.so" "$work/low/"
+expect 0 env FI_PROVIDER_PATH="+$broken/low_shm-fi.so:$work/high" FI_LOG_LEVEL=info "$weft" info
+says 'low_shm-fi\.so replaces our provider "shm"'
+says 'high_shm-fi\.so is not used: the provider "shm" comes from .*low_shm-fi\.so, which FI_PROVIDER_PATH names with "\+"'
+expect 0 env FI_PROVIDER_PATH="$work/high:+$broken/low_shm-fi.so" FI_LOG_LEVEL=info "$weft" info
+says 'low_shm-fi\.so replaces .*high_shm-fi\.so'
+expect 0 env FI_PROVIDER_PATH="@$work/low:$work/high" FI_LOG_LEVEL=info "$weft" info
+says 'low_shm-fi\.so replaces our provider "shm"'
+says 'high_shm-fi\.so is not used: the provider "shm" comes from .*low_shm-fi\.so, which is first in FI_PROVIDER_PATH'
+expect 0 env FI_PROVIDER_PATH="@+$broken/low_shm-fi.so" FI_LOG_LEVEL=info "$weft" info
+says 'low_shm-fi\.so replaces our provider "shm"'
+expect 0 env FI_PROVIDER_PATH="+$work/nowhere/x-fi.so" "$weft" info
+says "the plugin $work/nowhere/x-fi.so is not used: .*No such file"
+for empty in "" @ :; do
+  expect 0 env FI_PROVIDER_PATH="$empty" "$weft" info
+  says_not "FI_PROVIDER_PATH"
+done
 
 # --- the example provider ---
 export FI_PROVIDER_PATH="$example"

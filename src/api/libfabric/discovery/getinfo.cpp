@@ -2,6 +2,7 @@
 // fi_getinfo(3): asks each provider, resolves addresses, collects answers or tells why there are none. Must
 // not know the providers.
 #include "api/libfabric/discovery/getinfo.hpp"
+#include "api/libfabric/abi/values.hpp"
 
 #include <rdma/fi_errno.h>
 #include <strings.h>
@@ -373,6 +374,13 @@ void note_nothing(const Request& request, const Outcome& outcome) {
                        true);
 }
 
+// What answers say behind the structures of 1.17: no keys, no groups, counters of 64 bits.
+void fill_tails(fi_info* answers) {
+  for (fi_info* info = answers; info != nullptr; info = info->next)
+    if (info->domain_attr != nullptr)
+      layout::set_tail(*info->domain_attr, {.max_cntr_value = UINT64_MAX, .max_err_cntr_value = UINT64_MAX});
+}
+
 int find(const Catalogue& catalogue, const Request& request, fi_info** info) {
   Outcome outcome;
   for (const Provider* provider : catalogue.providers) outcome.ask_one(*provider, provider->name, request);
@@ -391,6 +399,7 @@ int find(const Catalogue& catalogue, const Request& request, fi_info** info) {
   if (!nothing) note_found();
   else if (catalogue.providers.empty()) log_warn(kCore, FI_LOG_CORE, "this build has no provider");
   else note_nothing(request, outcome);
+  fill_tails(outcome.answers.head.get());
   *info = outcome.answers.head.release();
   return nothing ? -FI_ENODATA : 0;
 }
@@ -408,6 +417,23 @@ int check_arguments(uint32_t version, const char* node, const char* service, uin
   return 0;
 }
 
+// What hints of later generations ask for, of a copy by dup_info().
+int check_tail(const fi_info* hints) {
+  if (hints == nullptr || hints->domain_attr == nullptr) return 0;
+  const layout::DomainTail asked = layout::tail_of(*hints->domain_attr, Abi::v1_9);
+  const char* const refused =
+      hints->domain_attr->auth_key_size == later::av_auth_key
+          ? "domain_attr->auth_key_size: FI_AV_AUTH_KEY was asked, address vectors have no authorization keys"
+      : asked.max_ep_auth_key != 0
+          ? "domain_attr->max_ep_auth_key: address vectors have no authorization keys (FI_AV_AUTH_KEY)"
+      : asked.max_group_id != 0 ? "domain_attr->max_group_id: addresses have no groups"
+                                : nullptr;
+  if (refused == nullptr) return 0;
+  log_info(kCore, FI_LOG_CORE, "not returned: %s", refused);
+  note_nothing_found(kCore, refused, true);
+  return -FI_ENODATA;
+}
+
 }  // namespace
 
 // Flags that are not known are passed over: a later libfabric around the plugin sends private ones, and later
@@ -419,9 +445,12 @@ int get_info(const Catalogue& catalogue, uint32_t version, const char* node, con
   try {
     report_settings();
     if (const int failed = check_arguments(version, node, service, flags); failed != 0) return failed;
-    InfoPtr known(hints != nullptr ? dup_info(hints, std::min(abi, abi_of(version))) : nullptr);
+    // Some programs ask for what fi_version(3) of the running library says: their structures are still those of their node.
+    const uint32_t served = std::min(version, newest_api(abi));
+    InfoPtr known(hints != nullptr ? dup_info(hints, abi_of(served)) : nullptr);
     if (hints != nullptr && known == nullptr) return -FI_ENOMEM;
-    return find(catalogue, {version, node, service, flags, known.get(), catalogue.plugin, catalogue.prefix},
+    if (const int failed = check_tail(known.get()); failed != 0) return failed;
+    return find(catalogue, {served, node, service, flags, known.get(), catalogue.plugin, catalogue.prefix},
                 info);
   } catch (const std::bad_alloc&) {
     return -FI_ENOMEM;

@@ -14,8 +14,8 @@
 
 namespace weft::fi {
 
-// The version of the interface that we are: that of the headers.
-inline constexpr uint32_t kApiVersion = FI_VERSION(1, 17);
+// The version of the interface that we are, whichever headers are installed.
+inline constexpr uint32_t kApiVersion = FI_VERSION(2, 6);
 
 // A provider "x" of ours is called "weft_x" inside another libfabric, whose own providers have the plain
 // names. One of somebody else over our layers has the name that it gave itself.
@@ -36,6 +36,6 @@ struct Catalogue {
 // nothing matches, and each provider's reason is logged at info (refusals.hpp); -FI_ENOSYS a newer API is
 // asked for; -FI_EINVAL; -FI_ENOMEM. `abi` is what the caller was linked with. Any thread.
 int get_info(const Catalogue& catalogue, uint32_t version, const char* node, const char* service,
-             uint64_t flags, const fi_info* hints, fi_info** info, Abi abi = Abi::v1_3) noexcept;
+             uint64_t flags, const fi_info* hints, fi_info** info, Abi abi = layout::compiled) noexcept;
 
 }  // namespace weft::fi

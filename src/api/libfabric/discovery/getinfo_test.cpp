@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "api/libfabric/abi/values.hpp"
 #include "api/libfabric/discovery/made_up_provider.hpp"
 #include "api/libfabric/discovery/refusals.hpp"
 #include "api/libfabric/entry/fabric.hpp"
@@ -27,7 +28,7 @@ class Getinfo : public ::testing::Test {
   void TearDown() override { SetUp(); }
 
   int ask(const char* node = nullptr, const char* service = nullptr, uint64_t flags = 0,
-          const fi_info* hints = nullptr, uint32_t version = kApiVersion, Abi abi = Abi::v1_3) {
+          const fi_info* hints = nullptr, uint32_t version = kApiVersion, Abi abi = Abi::v1_9) {
     fi_info* info = nullptr;
     testing::internal::CaptureStderr();
     const int status = get_info(catalogue_, version, node, service, flags, hints, &info, abi);
@@ -241,13 +242,48 @@ TEST_F(Getinfo, ProviderAttributesOnly) {
 }
 
 TEST_F(Getinfo, Versions) {
-  EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, FI_VERSION(1, 18)), -FI_ENOSYS);
-  EXPECT_NE(log_.find("version: API 1.18 was asked, this is 1.17"), std::string::npos) << log_;
-  EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, FI_VERSION(2, 0)), -FI_ENOSYS);
+  EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, FI_VERSION(2, 7)), -FI_ENOSYS);
+  EXPECT_NE(log_.find("version: API 2.7 was asked, this is 2.6"), std::string::npos) << log_;
+  EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, FI_VERSION(3, 0)), -FI_ENOSYS);
   EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, FI_VERSION(1, 0)), 0);
   EXPECT_EQ(infos_->fabric_attr->api_version, FI_VERSION(1, 0));
   EXPECT_EQ(infos_->domain_attr->mr_mode, FI_MR_SCALABLE);
   EXPECT_EQ(get_info(catalogue_, kApiVersion, nullptr, nullptr, 0, nullptr, nullptr), -FI_EINVAL);
+}
+
+// Programs that ask what fi_version(3) says have the structures of what they were linked with.
+TEST_F(Getinfo, TheVersionOfTheNodeIsServed) {
+  EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, kApiVersion, Abi::v1_3), 0);
+  EXPECT_EQ(infos_->fabric_attr->api_version, FI_VERSION(1, 19));
+  EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, kApiVersion, Abi::v1_7), 0);
+  EXPECT_EQ(infos_->fabric_attr->api_version, FI_VERSION(1, 22));
+  EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, FI_VERSION(1, 17), Abi::v1_9), 0);
+  EXPECT_EQ(infos_->fabric_attr->api_version, FI_VERSION(1, 17));
+}
+
+// fi_domain(3): what later generations ask for and is not there is refused, and only of programs that have the fields.
+TEST_F(Getinfo, FieldsOfLaterGenerations) {
+  InfoPtr hints = made_up_hints();
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), 0);
+  const layout::DomainTail given = layout::tail_of(*infos_->domain_attr, Abi::v1_9);
+  EXPECT_EQ(given.max_ep_auth_key, 0U);
+  EXPECT_EQ(given.max_group_id, 0U);
+  EXPECT_EQ(given.max_cntr_value, UINT64_MAX);
+  EXPECT_EQ(given.max_err_cntr_value, UINT64_MAX);
+  layout::set_tail(*hints->domain_attr, {.max_cntr_value = 1 << 20});
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), 0);
+  layout::set_tail(*hints->domain_attr, {.max_ep_auth_key = 1});
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get(), FI_VERSION(1, 20)), -FI_ENODATA);
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get(), FI_VERSION(1, 19)), 0);
+  layout::set_tail(*hints->domain_attr, {.max_group_id = 1});
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  EXPECT_NE(at_end().find("max_group_id"), std::string::npos);
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get(), FI_VERSION(1, 22)), 0);
+  layout::set_tail(*hints->domain_attr, {});
+  hints->domain_attr->auth_key_size = later::av_auth_key;
+  EXPECT_EQ(ask(nullptr, nullptr, 0, hints.get()), -FI_ENODATA);
+  EXPECT_NE(at_end().find("FI_AV_AUTH_KEY"), std::string::npos);
 }
 
 // Fields that the version does not know may hold anything.
@@ -308,7 +344,7 @@ TEST_F(Getinfo, FabricOfAnUnknownProvider) {
   attr.prov_name = nullptr;
   EXPECT_EQ(find_and_open_fabric(catalogue_, &attr, &fabric, nullptr), -FI_ENODEV);
   attr.prov_name = name;
-  attr.api_version = FI_VERSION(1, 18);
+  attr.api_version = FI_VERSION(2, 7);
   EXPECT_EQ(find_and_open_fabric(catalogue_, &attr, &fabric, nullptr), -FI_ENOSYS);
   EXPECT_EQ(find_and_open_fabric(catalogue_, nullptr, &fabric, nullptr), -FI_EINVAL);
   EXPECT_EQ(find_and_open_fabric(catalogue_, &attr, nullptr, nullptr), -FI_EINVAL);

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "api/libfabric/abi/values.hpp"
+
 namespace weft::fi {
 namespace {
 
@@ -19,20 +21,16 @@ constexpr size_t tx_bytes(Abi abi) {
 constexpr size_t ep_bytes(Abi abi) {
   return abi < Abi::v1_1 ? offsetof(fi_ep_attr, auth_key_size) : sizeof(fi_ep_attr);
 }
-constexpr size_t domain_bytes(Abi abi) {
-  if (abi < Abi::v1_1) return offsetof(fi_domain_attr, cntr_cnt);
-  return abi < Abi::v1_3 ? offsetof(fi_domain_attr, tclass) : sizeof(fi_domain_attr);
-}
 constexpr size_t fabric_bytes(Abi abi) {
   return abi < Abi::v1_1 ? offsetof(fi_fabric_attr, api_version) : sizeof(fi_fabric_attr);
 }
 // Offsets in the programs that are out there; they never change again.
-static_assert(domain_bytes(Abi::v1_0) == 120 && ep_bytes(Abi::v1_0) == 80 && info_bytes(Abi::v1_1) == 112);
+static_assert(ep_bytes(Abi::v1_0) == 80 && info_bytes(Abi::v1_1) == 112);
 
-// A zeroed T with the first `bytes` of `from` in it. Sets *failed when memory is out.
+// A zeroed T, and room behind it, with the first `bytes` of `from` in it. Sets *failed when memory is out.
 template <class T>
 T* copy_part(const T* from, size_t bytes, bool* failed) noexcept {
-  auto* to = static_cast<T*>(std::calloc(1, sizeof(T)));
+  auto* to = static_cast<T*>(std::calloc(1, sizeof(T) + layout::slack));
   if (to == nullptr) *failed = true;
   else if (from != nullptr) memcpy(static_cast<void*>(to), from, bytes);
   return to;
@@ -49,6 +47,7 @@ template <class T>
 void own_bytes(T** place, size_t* length, bool* failed) noexcept {
   const void* from = *place;
   *place = nullptr;
+  if (*length == later::av_auth_key) return;  // says where keys come from, and has none itself
   if (from == nullptr || *length == 0) {
     *length = 0;
     return;
@@ -141,7 +140,7 @@ fi_ep_attr* dup_ep(const fi_ep_attr* from, Abi abi, bool* failed) noexcept {
 }
 
 fi_domain_attr* dup_domain(const fi_domain_attr* from, Abi abi, bool* failed) noexcept {
-  fi_domain_attr* to = copy_part(from, domain_bytes(abi), failed);
+  fi_domain_attr* to = copy_part(from, layout::domain_bytes(abi), failed);
   if (to == nullptr) return nullptr;
   own_string(&to->name, failed);
   own_bytes(&to->auth_key, &to->auth_key_size, failed);
@@ -203,11 +202,17 @@ void free_one(fi_info* info, Abi abi) noexcept {
 
 }  // namespace
 
-Abi abi_of(uint32_t api_version) noexcept {
-  if (FI_VERSION_LT(api_version, FI_VERSION(1, 5))) return Abi::v1_0;
-  if (FI_VERSION_LT(api_version, FI_VERSION(1, 7))) return Abi::v1_1;
-  if (FI_VERSION_LT(api_version, FI_VERSION(1, 9))) return Abi::v1_2;
-  return Abi::v1_3;
+bool add_slack(fi_info* info, Abi abi) noexcept {
+  for (; info != nullptr; info = info->next) {
+    if (info->domain_attr == nullptr) continue;
+    constexpr size_t bytes = sizeof(fi_domain_attr) + layout::slack;
+    void* const longer = std::realloc(info->domain_attr, bytes);
+    if (longer == nullptr) return false;
+    const size_t known = layout::domain_bytes(abi);
+    memset(static_cast<std::byte*>(longer) + known, 0, bytes - known);
+    info->domain_attr = static_cast<fi_domain_attr*>(longer);
+  }
+  return true;
 }
 
 fi_info* dup_info(const fi_info* info, Abi abi) noexcept {

@@ -10,28 +10,23 @@
 #include <cstring>
 #include <memory>
 
+#include "api/libfabric/abi/generations.hpp"
 #include "api/libfabric/text/raw.hpp"
 
 namespace weft::fi {
 
-// Generations of fi_info and its parts; see fabric(7), "ABI CHANGES". Every one appended fields to the one
-// before: v1_1 fabric_attr.api_version, domain_attr.cntr_cnt ... mr_cnt, ep_attr.auth_key; v1_2 fi_info.nic;
-// v1_3 tclass of domain and tx. What a program of an older generation holds is shorter than ours, so nothing
-// beyond its generation is read.
-enum class Abi { v1_0, v1_1, v1_2, v1_3 };
-
-// The fields that a program which asked for this API version has set, whatever it was linked with
-// (fi_getinfo(3), "version").
-Abi abi_of(uint32_t api_version) noexcept;
-
 // A deep copy of one fi_info (`next` is null, `handle` is taken over as it is); with null a zeroed one with
 // all parts (fi_allocinfo). Parts that are null stay null; an address or key without a length, or a length
 // without bytes, becomes neither. What comes back always has today's size, zero beyond `abi`. Null when
-// memory is out. Any thread.
-fi_info* dup_info(const fi_info* info, Abi abi = Abi::v1_3) noexcept;
+// memory is out. Any thread. What a program of an older generation holds is shorter than ours, so nothing beyond its generation is read; behind the
+// parts of a copy are layout::slack zeroed bytes, for programs whose structures are longer than those of the headers here.
+fi_info* dup_info(const fi_info* info, Abi abi = layout::compiled) noexcept;
+
+// The same room behind the parts of a list that a plugin of that generation made. False when memory is out; the list is whole then, too.
+bool add_slack(fi_info* info, Abi abi) noexcept;
 
 // Releases a whole list. Its memory must come from malloc, as dup_info's and stock libfabric's does.
-void free_info(fi_info* info, Abi abi = Abi::v1_3) noexcept;
+void free_info(fi_info* info, Abi abi = layout::compiled) noexcept;
 
 struct FreeInfo {
   void operator()(fi_info* info) const noexcept { free_info(info); }

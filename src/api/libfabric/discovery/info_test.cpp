@@ -164,6 +164,41 @@ TEST(Info, OldGenerationsAreReadToTheirEndOnly) {
   }
 }
 
+// What follows the structures of the headers here is the copy's own, and zero where the original ended before.
+TEST(Info, LaterGenerationsAreCopiedWhole) {
+  for (const auto& [abi, bytes] :
+       {std::pair{Abi::v1_7, size_t{200}}, {Abi::v1_8, size_t{208}}, {Abi::v1_9, size_t{224}}}) {
+    alignas(8) char all[224];
+    memset(all, 0, layout::domain_tail_at);
+    memset(all + layout::domain_tail_at, 0x11, sizeof all - layout::domain_tail_at);
+    const Short domain(all, bytes);
+    fi_info info{};
+    info.domain_attr = const_cast<Short&>(domain).as<fi_domain_attr>();
+    const InfoPtr copy(dup_info(&info, abi));
+    ASSERT_NE(copy, nullptr);
+    const layout::DomainTail tail = layout::tail_of(*copy->domain_attr, Abi::v1_9);
+    EXPECT_EQ(tail.max_ep_auth_key, 0x1111111111111111U);
+    EXPECT_EQ(tail.max_group_id, abi >= Abi::v1_8 ? 0x11111111U : 0U);
+    EXPECT_EQ(tail.max_err_cntr_value, abi >= Abi::v1_9 ? 0x1111111111111111U : 0U);
+    const InfoPtr again(dup_info(copy.get(), Abi::v1_9));
+    EXPECT_EQ(layout::tail_of(*again->domain_attr, Abi::v1_9).max_ep_auth_key, 0x1111111111111111U);
+  }
+}
+
+// Parts that a plugin of an older generation made get the room that later programs look into.
+TEST(Info, PartsOfPluginsGrow) {
+  fi_info info{};
+  info.domain_attr = static_cast<fi_domain_attr*>(calloc(1, layout::domain_bytes(Abi::v1_7)));
+  layout::DomainTail tail;
+  memset(reinterpret_cast<char*>(info.domain_attr) + layout::domain_tail_at, 0x22, 8);
+  ASSERT_TRUE(add_slack(&info, Abi::v1_7));
+  tail = layout::tail_of(*info.domain_attr, Abi::v1_9);
+  EXPECT_EQ(tail.max_ep_auth_key, 0x2222222222222222U);
+  EXPECT_EQ(tail.max_group_id, 0U);
+  EXPECT_EQ(tail.max_cntr_value, 0U);
+  free(info.domain_attr);
+}
+
 // A program of an old generation may have put its own, shorter parts into what it frees.
 TEST(Info, OldGenerationsAreFreedToTheirEndOnly) {
   fi_info* info = dup_info(nullptr, Abi::v1_0);
@@ -181,6 +216,11 @@ TEST(Info, VersionTellsTheGeneration) {
   EXPECT_EQ(abi_of(FI_VERSION(1, 8)), Abi::v1_2);
   EXPECT_EQ(abi_of(FI_VERSION(1, 9)), Abi::v1_3);
   EXPECT_EQ(abi_of(FI_VERSION(1, 17)), Abi::v1_3);
+  EXPECT_EQ(abi_of(FI_VERSION(1, 19)), Abi::v1_3);
+  EXPECT_EQ(abi_of(FI_VERSION(1, 20)), Abi::v1_7);
+  EXPECT_EQ(abi_of(FI_VERSION(2, 0)), Abi::v1_8);
+  EXPECT_EQ(abi_of(FI_VERSION(2, 4)), Abi::v1_8);
+  EXPECT_EQ(abi_of(FI_VERSION(2, 5)), Abi::v1_9);
 }
 
 TEST(Info, NicIsCopiedAndClosed) {

@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "api/libfabric/abi/values.hpp"
 #include "api/libfabric/discovery/interface_offer.hpp"
 #include "api/libfabric/discovery/match_parts.hpp"
 #include "api/libfabric/discovery/opened.hpp"
@@ -66,13 +67,23 @@ std::string offered_values(const Negotiation& talk, fi_type type, Value value) {
   return values;
 }
 
+// By the names of the version that was asked: a bit that was given up got another meaning (fi_getinfo(3), "CAPABILITIES").
+std::string caps_text(const Negotiation& talk, uint64_t caps) {
+  const uint64_t variable = talk.since(2, 0) ? 0 : caps & later::exact_directed_recv;
+  if (variable == 0) return flags_text(caps, FI_TYPE_CAPS);
+  const std::string others = caps == variable ? "" : flags_text(caps & ~variable, FI_TYPE_CAPS) + "|";
+  return others + "FI_VARIABLE_MSG";
+}
+
 // "prov_name" is not compared here; see getinfo.cpp.
 Result<void> match_address_format(const Negotiation& talk) {
   if (talk.hints == nullptr) return {};
   const uint32_t asked = talk.hints->addr_format;
   const uint32_t there = talk.offer.addr_format;
   // FI_SOCKADDR stands for the family that is found at run time.
-  if (asked == FI_SOCKADDR && (there == FI_SOCKADDR_IN || there == FI_SOCKADDR_IN6)) return {};
+  if ((asked == FI_SOCKADDR || (asked == later::sockaddr_ip && talk.since(2, 3))) &&
+      (there == FI_SOCKADDR_IN || there == FI_SOCKADDR_IN6))
+    return {};
   if (asked == FI_FORMAT_UNSPEC || asked == there) return {};
   return refuse(
       talk, "addr_format", value_text(asked, FI_TYPE_ADDR_FORMAT),
@@ -168,7 +179,8 @@ Result<void> same(const Negotiation& talk, const char* attribute, uint32_t asked
 Result<void> match_caps(Negotiation& talk) {
   const uint64_t offered = talk.offer.caps;
   const uint64_t asked = talk.hints != nullptr ? talk.hints->caps : 0;
-  if (auto ok = within(talk, "caps", asked, offered, FI_TYPE_CAPS); !ok) return ok;
+  if (const uint64_t wrong = asked & ~offered; wrong != 0)
+    return refuse(talk, "caps", caps_text(talk, wrong), flags_text(offered, FI_TYPE_CAPS));
   talk.answer.caps = asked == 0 ? offered : with_modifiers(asked, offered) | (offered & kFreeCaps);
   // Receiving several messages into a buffer needs messages.
   if ((talk.answer.caps & (FI_MSG | FI_TAGGED)) == 0) talk.answer.caps &= ~FI_MULTI_RECV | asked;

@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "api/libfabric/abi/values.hpp"
 #include "api/libfabric/discovery/info.hpp"
 #include "api/libfabric/discovery/match.hpp"
 #include "api/libfabric/discovery/match_parts.hpp"
@@ -52,7 +53,9 @@ Result<void> match_threading(Negotiation& talk, const fi_domain_attr& hints) {
 Result<void> match_progress(const Negotiation& talk, const char* attribute, uint32_t asked, fi_progress there,
                             fi_progress& answer) {
   if (asked == FI_PROGRESS_UNSPEC) return {};
-  const bool known = asked == FI_PROGRESS_MANUAL || asked == FI_PROGRESS_AUTO;
+  // A program that also serialises control and data calls may be served as one that does not (fi_domain(3), FI_PROGRESS_CONTROL_UNIFIED).
+  const bool known = asked == FI_PROGRESS_MANUAL || asked == FI_PROGRESS_AUTO ||
+                     (asked == later::progress_control_unified && talk.since(1, 21));
   if (asked == FI_PROGRESS_AUTO && progress_choice() == ProgressChoice::Manual)
     return Error{FI_ENODATA, std::string(attribute) +
                                  ": FI_PROGRESS_AUTO was asked, and WEFT_PROGRESS=manual forbids it"};

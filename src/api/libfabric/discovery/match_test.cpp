@@ -59,6 +59,35 @@ class Match : public ::testing::Test {
   Provider provider_ = made_up_provider();
 };
 
+// fi_getinfo(3), "CAPABILITIES": a bit is named as the version that was asked names it.
+TEST_F(Match, CapabilitiesThatChangedTheirMeaning) {
+  const auto bit = [](uint64_t cap) { return [cap](fi_info& hints) { hints.caps = FI_MSG | cap; }; };
+  refused(bit(uint64_t{1} << 48), "caps: FI_VARIABLE_MSG was asked", FI_VERSION(1, 22));
+  refused(bit(FI_COLLECTIVE | uint64_t{1} << 48), "caps: FI_COLLECTIVE|FI_VARIABLE_MSG was asked",
+          FI_VERSION(1, 22));
+  refused(bit(uint64_t{1} << 48), "caps: FI_EXACT_DIRECTED_RECV was asked", FI_VERSION(2, 0));
+  refused(bit(uint64_t{1} << 45), "caps: FI_TAGGED_DIRECTED_RECV was asked", FI_VERSION(2, 0));
+  refused(bit(uint64_t{1} << 46), "caps: FI_TAGGED_MULTI_RECV was asked", FI_VERSION(2, 0));
+}
+
+// fi_getinfo(3), FI_SOCKADDR_IP: since 2.3.
+TEST_F(Match, AddressesOfEitherFamily) {
+  const auto edit = [](fi_info& hints) { hints.addr_format = 18; };
+  offer_.info.addr_format = FI_SOCKADDR_IN6;
+  EXPECT_EQ(given(edit, FI_VERSION(2, 3))->addr_format, uint32_t{FI_SOCKADDR_IN6});
+  refused(edit, "addr_format: FI_SOCKADDR_IP was asked", FI_VERSION(2, 2));
+}
+
+// fi_domain(3), FI_PROGRESS_CONTROL_UNIFIED: since 1.21.
+TEST_F(Match, ControlAndDataProgressUnified) {
+  const auto edit = [](fi_info& hints) {
+    const uint32_t unified = 3;
+    std::memcpy(&hints.domain_attr->control_progress, &unified, sizeof unified);
+  };
+  EXPECT_EQ(raw(given(edit, FI_VERSION(1, 21))->domain_attr->control_progress), 3U);
+  refused(edit, "control_progress", FI_VERSION(1, 20));
+}
+
 TEST_F(Match, NoHintsGiveAll) {
   const InfoPtr info = given(nullptr);
   EXPECT_EQ(info->caps, offer_.info.caps);

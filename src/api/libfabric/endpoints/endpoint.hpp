@@ -10,7 +10,9 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
+#include <array>
 #include <concepts>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -167,6 +169,9 @@ struct Port : PortHead {
   uint64_t alias_receive_flags = 0;  // of an alias: its defaults; others have those of rx
   Flagged flagged_calls{};
   size_t index = 0;  // of a context in its scalable endpoint
+  // fi_setopt(3), FI_OPT_MAX_MSG_SIZE and the seven behind it, as far as the program has lowered them.
+  std::array<size_t, 8> size_options{SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX,
+                                     SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX};
   bool enabled = false;
   bool alias = false;
   Users users{0};  // contexts and aliases opened on it

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/libfabric/abi/values.hpp"
 #include "api/libfabric/discovery/link_name.hpp"
 #include "api/libfabric/endpoints/answers.hpp"
 #include "api/libfabric/endpoints/endpoint_data.hpp"
@@ -412,6 +413,20 @@ ssize_t cancel(::fid* fid, void* context) {
   if (p.rx != nullptr && p.receives->cancel(context) == 0) return 0;
   return p.core != nullptr && p.tx != nullptr ? p.core->cancel(context) : -FI_ENOENT;
 }
+// fi_endpoint(3), FI_OPT_MAX_MSG_SIZE to FI_OPT_INJECT_ATOMIC_SIZE. A program that lowers one promises it and reads it back; more than
+// promised is still taken. Those of atomics are not offered: a call has fi_atomic_valid(3) elements at most.
+size_t size_option(int name) noexcept { return static_cast<size_t>(name - later::max_msg_size); }
+bool has_size(const Port& p, int name) noexcept {
+  if (p.core == nullptr || p.tx == nullptr) return false;
+  const bool tagged = name == later::max_tagged_size || name == later::inject_tagged_size;
+  const bool rma = name == later::max_rma_size || name == later::inject_rma_size;
+  if (name == later::max_atomic_size || name == later::inject_atomic_size) return false;
+  return (p.caps & (tagged ? uint64_t{FI_TAGGED} : rma ? uint64_t{FI_RMA} : FI_MSG | FI_MULTICAST)) != 0;
+}
+size_t size_limit(const Port& p, int name) noexcept {
+  const auto& limits = p.core->limits();
+  return name >= later::inject_msg_size ? limits.inject_bytes : limits.message_bytes;
+}
 int getopt(::fid* fid, int level, int name, void* value, size_t* length) {
   Port& p = port_of(fid);
   if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
@@ -433,14 +448,52 @@ int getopt(::fid* fid, int level, int name, void* value, size_t* length) {
       if (p.rx == nullptr) return -FI_ENOPROTOOPT;
       answer = p.receives->posted_max();
       break;
+    case later::max_msg_size:
+    case later::max_tagged_size:
+    case later::max_rma_size:
+    case later::inject_msg_size:
+    case later::inject_tagged_size:
+    case later::inject_rma_size:
+      if (!has_size(p, name)) return -FI_ENOPROTOOPT;
+      answer = std::min(size_limit(p, name), p.size_options[size_option(name)]);
+      break;
     default:
       return -FI_ENOPROTOOPT;
   }
   return copy_option(answer, value, length);
 }
+// bool options take any of its bytes that are not 0 as true.
+int set_permission(const Port& p, int name, const void* value, size_t length) {
+  if (value == nullptr || length != sizeof(bool)) return -FI_EINVAL;
+  if (name == later::cuda_api_permitted) return 0;  // no call goes there, permitted or not
+  if (*static_cast<const unsigned char*>(value) != 0) return 0;
+  log_warn(provider(p), FI_LOG_EP_CTRL,
+           "FI_OPT_SHARED_MEMORY_PERMITTED: the provider decides what carries messages within a host; choose "
+           "tcp or udp for none by shared memory");
+  return -FI_EOPNOTSUPP;
+}
+int set_size(Port& p, int name, const void* value, size_t length) {
+  if (!has_size(p, name)) return -FI_ENOPROTOOPT;
+  if (value == nullptr || length != sizeof(size_t)) return -FI_EINVAL;
+  size_t asked = 0;
+  std::memcpy(&asked, value, sizeof asked);
+  if (const size_t limit = size_limit(p, name); asked > limit) {
+    log_warn(provider(p), FI_LOG_EP_CTRL, "fi_setopt: a size of %zu was asked, the endpoint has at most %zu",
+             asked, limit);
+    return -FI_EINVAL;
+  }
+  std::scoped_lock guard(p.domain->lock);
+  p.size_options[size_option(name)] = asked;
+  return 0;
+}
 int setopt(::fid* fid, int level, int name, const void* value, size_t length) {
   Port& p = port_of(fid);
-  if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV || p.rx == nullptr) return -FI_ENOPROTOOPT;
+  if (level != FI_OPT_ENDPOINT) return -FI_ENOPROTOOPT;
+  if (name == later::cuda_api_permitted || name == later::shared_memory_permitted)
+    return set_permission(p, name, value, length);
+  if (name >= later::max_msg_size && name <= later::inject_atomic_size)
+    return set_size(p, name, value, length);
+  if (name != FI_OPT_MIN_MULTI_RECV || p.rx == nullptr) return -FI_ENOPROTOOPT;
   if (value == nullptr || length != sizeof(size_t)) return -FI_EINVAL;
   std::scoped_lock guard(p.domain->lock);
   std::memcpy(&p.receives->multi_receive_min(), value, sizeof(size_t));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Opening of endpoints and contexts, whatever their engine.
 #include "api/libfabric/endpoints/endpoint_open.hpp"
+#include "api/libfabric/abi/prepared.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -18,7 +19,8 @@ namespace {
 int tx_ctx(fid_ep* sep_fid, int index, fi_tx_attr* attr, fid_ep** tx_ep, void* context);
 int rx_ctx(fid_ep* sep_fid, int index, fi_rx_attr* attr, fid_ep** rx_ep, void* context);
 
-fi_ops_ep port_ops = {sizeof(fi_ops_ep), cancel, getopt, setopt, tx_ctx, rx_ctx, rx_size_left, tx_size_left};
+layout::Prepared<fi_ops_ep, 1> port_ops = {
+    {sizeof(fi_ops_ep), cancel, getopt, setopt, tx_ctx, rx_ctx, rx_size_left, tx_size_left}, {}};
 
 proto::EngineLimits limits_of(const fi_tx_attr* tx, const fi_rx_attr* rx) noexcept {
   proto::EngineLimits limits;
@@ -230,7 +232,7 @@ int open_srx(const EngineType& type, Domain& domain, fi_rx_attr* attr, fid_ep** 
 int open_stx(Domain& domain, fi_tx_attr* attr, fid_stx** stx, void* context) {
   static fi_ops fid_ops = {sizeof(fi_ops), close_stx, no_bind, no_control, no_ops_open, no_tostr, no_ops_set};
   static const Answer<FI_ENOSYS> no{};
-  static fi_ops_ep ops = {sizeof(fi_ops_ep), no, no, no, no, no, no, no};
+  static layout::Prepared<fi_ops_ep, 1> ops = {{sizeof(fi_ops_ep), no, no, no, no, no, no, no}, {}};
   return no_throw([&] {
     auto made = std::make_unique<Stx>();
     made->fid.fid = {FI_CLASS_STX_CTX, context, &fid_ops};

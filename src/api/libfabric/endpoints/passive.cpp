@@ -2,6 +2,7 @@
 // Passive endpoints at the C ABI: fi_passive_ep, fi_pep_bind, fi_listen, fi_reject (fi_endpoint(3), fi_cm(3)). Must not know which links
 // exist.
 #include "api/libfabric/endpoints/passive.hpp"
+#include "api/libfabric/abi/prepared.hpp"
 
 #include <algorithm>
 #include <array>
@@ -146,8 +147,9 @@ int no_shutdown(fid_ep*, uint64_t) { return -FI_ENOSYS; }
 int no_join(fid_ep*, const void*, uint64_t, fid_mc**, void*) { return -FI_ENOSYS; }
 
 fi_ops pep_fid_ops = {sizeof(fi_ops), pep_close, pep_bind, pep_control, no_ops_open, no_tostr, no_ops_set};
-fi_ops_ep pep_ops = {sizeof(fi_ops_ep), no_cancel, pep_getopt,   no_setopt,
-                     no_tx_ctx,         no_rx_ctx, no_size_left, no_size_left};
+layout::Prepared<fi_ops_ep, 1> pep_ops = {
+    {sizeof(fi_ops_ep), no_cancel, pep_getopt, no_setopt, no_tx_ctx, no_rx_ctx, no_size_left, no_size_left},
+    {}};
 fi_ops_cm pep_cm_ops = {sizeof(fi_ops_cm), pep_setname, pep_getname, no_getpeer,  no_connect,
                         pep_listen,        no_accept,   pep_reject,  no_shutdown, no_join};
 

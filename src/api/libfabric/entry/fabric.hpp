@@ -17,7 +17,7 @@ namespace weft::fi {
 // or fabric, -FI_ENODEV for an unknown provider, -FI_ENOSYS for an api_version above ours; each is logged at
 // warn.
 int find_and_open_fabric(const Catalogue& catalogue, fi_fabric_attr* attr, fid_fabric** fabric, void* context,
-                         Abi abi = Abi::v1_3) noexcept;
+                         Abi abi = layout::compiled) noexcept;
 
 // fi_open: "logging" takes an fi_ops_log by fi_import_log; other names are -FI_ENOSYS.
 int open_object(uint32_t version, const char* name, void* attr, size_t attr_len, uint64_t flags, fid** object,

@@ -14,7 +14,8 @@ Catalogue catalogue() { return {{given, size_t{1}}, true, {}, ""}; }
 
 int plugin_getinfo(uint32_t version, const char* node, const char* service, uint64_t flags,
                    const fi_info* hints, fi_info** info) {
-  return get_info(catalogue(), version, node, service, flags, hints, info);
+  // A libfabric hands on what it has copied into its own structures, those of the version that is asked at least.
+  return get_info(catalogue(), version, node, service, flags, hints, info, Abi::v1_9);
 }
 
 int plugin_fabric(fi_fabric_attr* attr, fid_fabric** fabric, void* context) {

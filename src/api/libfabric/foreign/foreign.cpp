@@ -45,6 +45,8 @@ Result<InfoPtr> Foreign::ask(uint32_t version, const char* node, const char* ser
     if (!sign(*this, version, *info))
       return Error{FI_ENODATA, std::string("the plugin ") + path +
                                    " answered without fabric, domain or endpoint attributes"};
+  // Programs of later generations look behind what the plugin knew.
+  if (!add_slack(answer.get(), abi_of(plugin->fi_version))) throw std::bad_alloc();
   return answer;
 }
 

@@ -22,10 +22,12 @@ namespace weft::fi {
 
 // One plugin that was loaded. Never unloaded: its code must be there as long as the program's objects are.
 struct Foreign final : PluginProvider {
-  Foreign(fi_provider* structure, std::string file) : plugin(structure), path(std::move(file)) {}
+  Foreign(fi_provider* structure, std::string file, bool chosen)
+      : plugin(structure), path(std::move(file)), preferred(chosen) {}
 
   fi_provider* plugin;  // the plugin's own structure
   std::string path;
+  bool preferred;  // named by its file: not replaced
 
   const char* name() const noexcept override { return plugin->name; }
   uint32_t version() const noexcept override { return plugin->version; }

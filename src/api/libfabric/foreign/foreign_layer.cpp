@@ -59,7 +59,7 @@ class Layered : public Source {
     using Open = Opener<proto::Engine<typename Layer::Link>>;
     provider_ = {
         .name = full_name_.c_str(),
-        .version = FI_VERSION(118, 0),
+        .version = FI_VERSION(207, 0),
         .offers = [](const Provider& provider) -> const fi_info* {
           return &static_cast<const Layered*>(static_cast<const Source*>(provider.context))
                       ->offers_.front()
@@ -112,7 +112,7 @@ class Layered : public Source {
     for (const uint64_t far : {FI_LOCAL_COMM, FI_REMOTE_COMM})
       if (answers<Layer>(format, far)) reach |= far;
     const providers::EndpointKind kind{FI_EP_RDM, Layer::protocol, 1, reach};
-    Offer& offer = offers_.emplace_back(full_name_.c_str(), FI_VERSION(118, 0), kind, format,
+    Offer& offer = offers_.emplace_back(full_name_.c_str(), FI_VERSION(207, 0), kind, format,
                                         proto::Engine<typename Layer::Link>::abilities);
     if (offers_.size() > 1) offers_[offers_.size() - 2].info.next = &offer.info;
   }

@@ -98,8 +98,14 @@ void drop_plugin(fi_provider* plugin) {
   if (plugin->cleanup != nullptr) plugin->cleanup();
 }
 
-// Of one name there is one provider: that of the higher version, the one that came first when they are equal.
-void admit(fi_provider* plugin, const std::string& path, Loaded& out) {
+// fabric(7), FI_PROVIDER_PATH: "@" before the list and "+" before a file.
+struct Choice {
+  bool first_wins = false;  // whatever the versions are
+  bool preferred = false;   // a file that stands in the list by itself
+};
+
+// Of one name there is one provider: a preferred one, else that of the higher version, and the one that came first when they are equal.
+void admit(fi_provider* plugin, const std::string& path, const Choice& choice, Loaded& out) {
   const auto lower = [&](const char* other, uint32_t version) {
     if (!FI_VERSION_LT(version, plugin->version)) {
       complain(path, (std::string("there is a provider \"") + other + "\" of version " +
@@ -112,21 +118,29 @@ void admit(fi_provider* plugin, const std::string& path, Loaded& out) {
   for (Foreign& other : out.plugins) {
     if (other.plugin == plugin) return;  // the same file under two names
     if (strcasecmp(other.name(), plugin->name) != 0) continue;
-    if (!lower(other.name(), other.plugin->version)) return drop_plugin(plugin);
+    if (other.preferred || (choice.first_wins && !choice.preferred)) {
+      complain(path,
+               (std::string("the provider \"") + other.name() + "\" comes from " + other.path + ", which " +
+                (other.preferred ? "FI_PROVIDER_PATH names with \"+\"" : "is first in FI_PROVIDER_PATH"))
+                   .c_str());
+      return drop_plugin(plugin);
+    }
+    if (!choice.preferred && !lower(other.name(), other.plugin->version)) return drop_plugin(plugin);
     log_info(kCore, FI_LOG_CORE, "%s replaces %s", path.c_str(), other.path.c_str());
     drop_plugin(other.plugin);
-    other = Foreign(plugin, path);
+    other = Foreign(plugin, path, choice.preferred);
     return;
   }
   const auto ours = std::find_if(out.providers.begin(), out.providers.end(), [&](const Provider* provider) {
     return strcasecmp(provider->name, plugin->name) == 0;
   });
   if (ours != out.providers.end()) {
-    if (!lower((*ours)->name, (*ours)->version)) return drop_plugin(plugin);
+    if (!choice.preferred && !choice.first_wins && !lower((*ours)->name, (*ours)->version))
+      return drop_plugin(plugin);
     log_info(kCore, FI_LOG_CORE, "%s replaces our provider \"%s\"", path.c_str(), (*ours)->name);
     out.providers.erase(ours);
   }
-  out.plugins.emplace_back(plugin, path);
+  out.plugins.emplace_back(plugin, path, choice.preferred);
   log_info(kCore, FI_LOG_CORE, "provider \"%s\" %s comes from %s", plugin->name,
            version_text(plugin->version).c_str(), path.c_str());
 }
@@ -156,8 +170,10 @@ thread_local bool loading_here = false;
 std::atomic<Loaded*> loaded_now{nullptr};
 
 Loaded* load_once() {
-  const char* directories = param_string(nullptr, "provider_path", nullptr,
-                                         "Directories with plugins (*fi.so), with colons between");
+  const char* directories = param_string(
+      nullptr, "provider_path", nullptr,
+      "Directories with plugins (*fi.so), with colons between; @ before them: the first plugin of "
+      "a name is used; +/path/FILE: that plugin before others of its name");
   // A program that runs with more rights than its user loads no code that the user names.
   if (directories != nullptr && ::getauxval(AT_SECURE) != 0) {
     log_warn(kCore, FI_LOG_CORE,
@@ -183,13 +199,21 @@ Loaded* load_once() {
 void load_plugins(const char* directories, std::span<const Provider* const> ours, Loaded& out) {
   out.providers.assign(ours.begin(), ours.end());
   std::string_view left = directories != nullptr ? directories : "";
+  Choice choice{.first_wins = left.starts_with('@')};
+  if (choice.first_wins) left.remove_prefix(1);
+  const auto load = [&](const std::string& path) {
+    if (fi_provider* plugin = load_file(path); plugin != nullptr) admit(plugin, path, choice, out);
+  };
   while (!left.empty()) {
     const size_t end = std::min(left.find(':'), left.size());
-    const std::string directory(left.substr(0, end));
+    const std::string entry(left.substr(0, end));
     left.remove_prefix(std::min(end + 1, left.size()));
-    if (directory.empty()) continue;
-    for (const std::string& path : files_of(directory))
-      if (fi_provider* plugin = load_file(path); plugin != nullptr) admit(plugin, path, out);
+    choice.preferred = entry.starts_with('+');
+    if (choice.preferred) {
+      load(entry.substr(1));
+    } else if (!entry.empty()) {
+      for (const std::string& path : files_of(entry)) load(path);
+    }
   }
   for (const Foreign& foreign : out.plugins) {
     add_layers(foreign, out);

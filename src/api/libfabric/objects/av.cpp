@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "api/libfabric/abi/prepared.hpp"
 #include "api/libfabric/objects/named_av.hpp"
 #include "api/libfabric/objects/objects.hpp"
 
@@ -283,8 +284,8 @@ int av_close(::fid* fid) {
 }
 
 fi_ops av_fid_ops = {sizeof(fi_ops), av_close, av_bind, no_control, no_ops_open, no_tostr, no_ops_set};
-fi_ops_av av_ops = {sizeof(fi_ops_av), av_insert, av_insertsvc, av_insertsym,
-                    av_remove,         av_lookup, av_straddr,   av_set};
+layout::Prepared<fi_ops_av, 4> av_ops = {
+    {sizeof(fi_ops_av), av_insert, av_insertsvc, av_insertsym, av_remove, av_lookup, av_straddr, av_set}, {}};
 
 const char* why_not(const fi_av_attr& attr) noexcept {
   const int type = number_of(attr.type);

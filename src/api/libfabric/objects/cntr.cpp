@@ -2,6 +2,7 @@
 // Counters at the C ABI: fi_cntr(3). Must not know which links exist.
 #include <utility>
 
+#include "api/libfabric/abi/prepared.hpp"
 #include "api/libfabric/objects/objects.hpp"
 #include "api/libfabric/objects/work_queue.hpp"
 
@@ -116,11 +117,12 @@ struct Calls {
     return status == -FI_EAGAIN ? -FI_ETIMEDOUT : int(status);
   }
 
-  static fi_ops_cntr ops;
+  static layout::Prepared<fi_ops_cntr, 1> ops;
 };
 
 template <class Guard>
-fi_ops_cntr Calls<Guard>::ops = {sizeof(fi_ops_cntr), read, readerr, add, set, wait, adderr, seterr};
+layout::Prepared<fi_ops_cntr, 1> Calls<Guard>::ops = {
+    {sizeof(fi_ops_cntr), read, readerr, add, set, wait, adderr, seterr}, {}};
 
 int cntr_close(::fid* fid) {
   Cntr* cntr = cntr_of(fid);

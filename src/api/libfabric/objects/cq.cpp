@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "api/libfabric/abi/prepared.hpp"
 #include "api/libfabric/objects/objects.hpp"
 #include "base/settings.hpp"
 #include "core/provider_error.hpp"
@@ -32,7 +33,9 @@ void copy_error(Cq& cq, fi_cq_err_entry* out) noexcept {
   void* lent = error.err_data_size == 0 ? nullptr : cq.last_error.err_data.data();
   if (FI_VERSION_LT(cq.domain.api_version, FI_VERSION(1, 5))) {
     out->err_data = lent;  // the structure of that time ends here
-  } else if (out->err_data_size == 0 || out->err_data == nullptr) {
+    return;
+  }
+  if (out->err_data_size == 0 || out->err_data == nullptr) {
     out->err_data = lent;
     out->err_data_size = error.err_data_size;
   } else {
@@ -40,6 +43,9 @@ void copy_error(Cq& cq, fi_cq_err_entry* out) noexcept {
     std::memcpy(out->err_data, error.err_data.data(), n);
     out->err_data_size = n;
   }
+  // fi_cq(3), src_addr: for authorization keys of addresses.
+  if (FI_VERSION_GE(cq.domain.api_version, FI_VERSION(1, 20)))
+    layout::set_error_source(*out, FI_ADDR_NOTAVAIL);
 }
 
 // fi_cq(3), wait_cond: "the cond field is interpreted as a size_t". Some programs pass the number itself, others where it is; no address is
@@ -125,12 +131,12 @@ struct Reader {
     return buf;
   }
 
-  static fi_ops_cq ops;
+  static layout::Prepared<fi_ops_cq, 1> ops;
 };
 
 template <class Format, class Guard>
-fi_ops_cq Reader<Format, Guard>::ops = {sizeof(fi_ops_cq), read,   readfrom, readerr, sread,
-                                        sreadfrom,         signal, strerror};
+layout::Prepared<fi_ops_cq, 1> Reader<Format, Guard>::ops = {
+    {sizeof(fi_ops_cq), read, readfrom, readerr, sread, sreadfrom, signal, strerror}, {}};
 
 template <class Guard>
 fi_ops_cq* ops_for(int format) noexcept {

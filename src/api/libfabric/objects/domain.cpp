@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "api/libfabric/abi/prepared.hpp"
 #include "api/libfabric/discovery/interface_offer.hpp"
 #include "api/libfabric/discovery/link_name.hpp"
 #include "api/libfabric/discovery/match.hpp"
@@ -153,10 +154,11 @@ int domain_close(::fid* fid) {
 
 fi_ops domain_fid_ops = {sizeof(fi_ops), domain_close, domain_bind, domain_control,
                          no_ops_open,    no_tostr,     no_ops_set};
-fi_ops_domain domain_ops = {
-    sizeof(fi_ops_domain),   domain_av_open,   domain_cq_open, domain_endpoint, domain_scalable_ep,
-    domain_cntr_open,        domain_poll_open, domain_stx,     domain_srx,      domain_query_atomic,
-    domain_query_collective, domain_endpoint2};
+layout::Prepared<fi_ops_domain, 1> domain_ops = {
+    {sizeof(fi_ops_domain), domain_av_open, domain_cq_open, domain_endpoint, domain_scalable_ep,
+     domain_cntr_open, domain_poll_open, domain_stx, domain_srx, domain_query_atomic, domain_query_collective,
+     domain_endpoint2},
+    {}};
 
 bool needs_lock(fi_threading threading) noexcept {
   return threading != FI_THREAD_DOMAIN && threading != FI_THREAD_COMPLETION;

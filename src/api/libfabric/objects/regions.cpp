@@ -2,6 +2,7 @@
 // Memory registration at the C ABI: fi_mr(3). Must not know which links exist.
 #include <cstring>
 
+#include "api/libfabric/abi/values.hpp"
 #include "api/libfabric/objects/objects.hpp"
 
 namespace weft::fi {
@@ -199,18 +200,18 @@ int reg(::fid* fid, const void* buf, size_t len, uint64_t access, uint64_t offse
   return regv(fid, &iov, 1, access, offset, requested_key, flags, out, context);
 }
 
-// Fields that came with later interfaces are looked at only when the program knows them: auth_key 1.5,
-// iface 1.9.
+// Fields that came with later interfaces are looked at only when the program knows them.
 int regattr(::fid* fid, const fi_mr_attr* attr, uint64_t flags, fid_mr** out) {
   if (fid == nullptr || fid->fclass != FI_CLASS_DOMAIN || attr == nullptr) return -FI_EINVAL;
   const Domain& domain = *reinterpret_cast<Domain*>(fid);
+  if ((flags & later::mr_dmabuf) != 0)  // the memory is described by another structure
+    return refuse(domain, FI_ENOSYS, "FI_MR_DMABUF: only memory of the process");
   fi_mr_attr asked{};
-  const bool knows_auth_key = FI_VERSION_GE(domain.api_version, FI_VERSION(1, 5));
-  const bool knows_iface = FI_VERSION_GE(domain.api_version, FI_VERSION(1, 9));
-  std::memcpy(&asked, attr,
-              knows_iface      ? sizeof asked
-              : knows_auth_key ? offsetof(fi_mr_attr, iface)
-                               : offsetof(fi_mr_attr, auth_key_size));
+  const size_t known = layout::region_bytes(domain.api_version);
+  std::memcpy(static_cast<void*>(&asked), attr, std::min(known, sizeof asked));
+  const layout::RegionTail tail = layout::tail_of(*attr, domain.api_version);
+  if (tail.base_mr != nullptr || tail.sub_mr_cnt != 0)
+    return refuse(domain, FI_ENOSYS, "base_mr: there are no regions within regions");
   if (asked.auth_key_size != 0) return refuse(domain, FI_ENOSYS, "there are no authorization keys");
   if (number_of(asked.iface) != FI_HMEM_SYSTEM)
     return refuse(domain, FI_ENOSYS, "iface: only system memory (FI_HMEM_SYSTEM)");

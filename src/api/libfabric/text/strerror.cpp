@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "api/libfabric/abi/values.hpp"
+
 namespace weft::fi {
 namespace {
 
@@ -26,8 +28,11 @@ constexpr const char* kTexts[] = {
     "An address vector is missing or cannot be used",
     "A queue has overflowed",
     "The receiver had no buffer posted",
+    "No more memory can be registered",
+    "The host is behind a firewall and cannot be reached",
 };
-static_assert(sizeof kTexts / sizeof *kTexts == FI_ERRNO_MAX - FI_ERRNO_OFFSET);
+constexpr unsigned kEnd = later::efirewalladdr + 1;
+static_assert(sizeof kTexts / sizeof *kTexts == kEnd - FI_ERRNO_OFFSET);
 
 }  // namespace
 
@@ -35,7 +40,7 @@ const char* error_text(int code) noexcept {
   // INT_MIN has no opposite.
   const unsigned value = code < 0 ? 0u - static_cast<unsigned>(code) : static_cast<unsigned>(code);
   if (value == 0) return "Success";
-  if (value >= FI_ERRNO_OFFSET && value < FI_ERRNO_MAX) return kTexts[value - FI_ERRNO_OFFSET];
+  if (value >= FI_ERRNO_OFFSET && value < kEnd) return kTexts[value - FI_ERRNO_OFFSET];
   if (value < FI_ERRNO_OFFSET) {
     thread_local char buffer[128];
     // The GNU form returns a constant for the values it knows and fills the buffer for others.

@@ -8,6 +8,8 @@
 
 #include <cstring>
 
+#include "api/libfabric/abi/values.hpp"
+#include "api/libfabric/text/raw.hpp"
 #include "api/libfabric/text/tostr_attr.hpp"
 #include "api/libfabric/text/tostr_names.hpp"
 #include "api/libfabric/text/tostr_text.hpp"
@@ -19,7 +21,7 @@ namespace {
 constexpr size_t kThreadBuffer = 16384;
 
 // What FI_TYPE_VERSION says: the interface, and that it is us.
-constexpr const char* kVersionText = "1.17.0-weft";
+constexpr const char* kVersionText = "2.6.0-weft";
 
 // The program's data has the type's alignment by contract, but a wrong pointer should not trap here.
 template <class T>
@@ -61,7 +63,7 @@ void add_sockaddr(Text& text, const void* bytes, size_t length) noexcept {
 }
 
 void add_structure(Text& text, const void* data, fi_type type) noexcept {
-  switch (type) {
+  switch (raw(type)) {
     case FI_TYPE_INFO:
       return add_info(text, static_cast<const fi_info*>(data), 0);
     case FI_TYPE_TX_ATTR:
@@ -76,6 +78,16 @@ void add_structure(Text& text, const void* data, fi_type type) noexcept {
       return add_fabric_attr(text, static_cast<const fi_fabric_attr*>(data), 0);
     case FI_TYPE_FID:
       return add_fid(text, static_cast<const fid*>(data));
+    case later::type_av_attr:
+      return add_av_attr(text, static_cast<const fi_av_attr*>(data), 0);
+    case later::type_cq_attr:
+      return add_cq_attr(text, static_cast<const fi_cq_attr*>(data), 0);
+    case later::type_mr_attr:
+      return add_mr_attr(text, static_cast<const fi_mr_attr*>(data), 0);
+    case later::type_cntr_attr:
+      return add_cntr_attr(text, static_cast<const fi_cntr_attr*>(data), 0);
+    case later::type_cq_err_entry:
+      return add_cq_err_entry(text, static_cast<const fi_cq_err_entry*>(data), 0);
     default:
       text.add("fi_type %u is not known", static_cast<unsigned>(type));
   }

@@ -3,10 +3,15 @@
 // Must not know where it goes.
 #include "api/libfabric/text/tostr_attr.hpp"
 
+#include "api/libfabric/abi/generations.hpp"
+#include "api/libfabric/abi/values.hpp"
 #include "api/libfabric/text/raw.hpp"
 
 namespace weft::fi {
 namespace {
+
+// Of enumerators that the installed headers may not name.
+fi_type later_type(later::Type type) noexcept { return static_cast<fi_type>(type); }
 
 // One level of a structure: a line for each field.
 class Block {
@@ -214,6 +219,73 @@ void add_info(Text& text, const fi_info* info, int depth) noexcept {
   add_domain_attr(text, info->domain_attr, depth + 1);
   add_fabric_attr(text, info->fabric_attr, depth + 1);
   add_nic(text, info->nic, depth + 1);
+}
+
+void add_av_attr(Text& text, const fi_av_attr* attr, int depth) noexcept {
+  if (!open(text, "fi_av_attr", attr, depth)) return;
+  Block block(text, depth + 1);
+  block.value("type", raw(attr->type), FI_TYPE_AV_TYPE);
+  block.number("rx_ctx_bits", static_cast<uint64_t>(attr->rx_ctx_bits));
+  block.number("count", attr->count);
+  block.number("ep_per_node", attr->ep_per_node);
+  block.string("name", attr->name);
+  block.pointer("map_addr", attr->map_addr);
+  block.flags("flags", attr->flags, FI_TYPE_OP_FLAGS);
+}
+
+void add_cq_attr(Text& text, const fi_cq_attr* attr, int depth) noexcept {
+  if (!open(text, "fi_cq_attr", attr, depth)) return;
+  Block block(text, depth + 1);
+  block.number("size", attr->size);
+  block.flags("flags", attr->flags, FI_TYPE_OP_FLAGS);
+  block.value("format", raw(attr->format), FI_TYPE_CQ_FORMAT);
+  block.value("wait_obj", raw(attr->wait_obj), later_type(later::type_wait_obj));
+  block.number("signaling_vector", static_cast<uint64_t>(attr->signaling_vector));
+  block.value("wait_cond", raw(attr->wait_cond), later_type(later::type_cq_wait_cond));
+  block.pointer("wait_set", attr->wait_set);
+}
+
+void add_cntr_attr(Text& text, const fi_cntr_attr* attr, int depth) noexcept {
+  if (!open(text, "fi_cntr_attr", attr, depth)) return;
+  Block block(text, depth + 1);
+  static constexpr const char* kEvents[] = {"FI_CNTR_EVENTS_COMP", "FI_CNTR_EVENTS_BYTES"};
+  const unsigned events = raw(attr->events);
+  block.string("events", events < 2 ? kEvents[events] : "unknown");
+  block.value("wait_obj", raw(attr->wait_obj), later_type(later::type_wait_obj));
+  block.pointer("wait_set", attr->wait_set);
+  block.flags("flags", attr->flags, FI_TYPE_OP_FLAGS);
+}
+
+// What the structure of 1.17 has; longer ones have it, too.
+void add_mr_attr(Text& text, const fi_mr_attr* attr, int depth) noexcept {
+  if (!open(text, "fi_mr_attr", attr, depth)) return;
+  Block block(text, depth + 1);
+  block.pointer("mr_iov", attr->mr_iov);
+  block.number("iov_count", attr->iov_count);
+  block.flags("access", attr->access, FI_TYPE_OP_FLAGS);
+  block.number("offset", attr->offset);
+  block.number("requested_key", attr->requested_key);
+  block.pointer("context", attr->context);
+  block.number("auth_key_size", attr->auth_key_size);
+  block.value("iface", raw(attr->iface), FI_TYPE_HMEM_IFACE);
+}
+
+// Programs that know the type have the structure of 1.20, with src_addr.
+void add_cq_err_entry(Text& text, const fi_cq_err_entry* entry, int depth) noexcept {
+  if (!open(text, "fi_cq_err_entry", entry, depth)) return;
+  Block block(text, depth + 1);
+  block.pointer("op_context", entry->op_context);
+  block.flags("flags", entry->flags, FI_TYPE_CQ_EVENT_FLAGS);
+  block.number("len", entry->len);
+  block.pointer("buf", entry->buf);
+  block.number("data", entry->data);
+  block.number("tag", entry->tag);
+  block.number("olen", entry->olen);
+  block.number("err", static_cast<uint64_t>(entry->err));
+  block.number("prov_errno", static_cast<uint64_t>(entry->prov_errno));
+  block.pointer("err_data", entry->err_data);
+  block.number("err_data_size", entry->err_data_size);
+  block.hex("src_addr", layout::error_source(*entry));
 }
 
 }  // namespace weft::fi

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_eq.h>
 
 #include <cstdint>
 
@@ -17,6 +19,11 @@ void add_rx_attr(Text& text, const fi_rx_attr* attr, int depth) noexcept;
 void add_ep_attr(Text& text, const fi_ep_attr* attr, int depth) noexcept;
 void add_domain_attr(Text& text, const fi_domain_attr* attr, int depth) noexcept;
 void add_fabric_attr(Text& text, const fi_fabric_attr* attr, int depth) noexcept;
+void add_av_attr(Text& text, const fi_av_attr* attr, int depth) noexcept;
+void add_cq_attr(Text& text, const fi_cq_attr* attr, int depth) noexcept;
+void add_cntr_attr(Text& text, const fi_cntr_attr* attr, int depth) noexcept;
+void add_mr_attr(Text& text, const fi_mr_attr* attr, int depth) noexcept;
+void add_cq_err_entry(Text& text, const fi_cq_err_entry* entry, int depth) noexcept;
 
 // The pieces, in tostr.cpp.
 void add_flags(Text& text, uint64_t flags, fi_type type, const char* separator) noexcept;
