@@ -12,6 +12,7 @@ namespace weft::providers {
 
 struct Shm : LocalAddresses<link::shm::Link> {
   using Link = link::shm::Link;
+  static constexpr bool shares_memory = true;
   static constexpr const char* name = "shm";
   static constexpr uint32_t version =
       FI_VERSION(207, 0);  // above the 206.0 of libfabric 2.6, which this library stands in for

@@ -22,7 +22,7 @@ struct Tcp : SocketAddresses {
   static constexpr uint32_t version =
       FI_VERSION(207, 0);  // above the 206.0 of libfabric 2.6, which this library stands in for
   static constexpr std::array<EndpointKind, 2> kinds = {
-      {{FI_EP_RDM, FI_PROTO_UNSPEC, 1, FI_LOCAL_COMM | FI_REMOTE_COMM},
+      {{FI_EP_RDM, FI_PROTO_XNET, 1, FI_LOCAL_COMM | FI_REMOTE_COMM},
        {FI_EP_MSG, FI_PROTO_SOCK_TCP, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
   static std::vector<InterfaceDomain> interface_domains(uint32_t format, std::span<const std::byte> source,
                                                         std::span<const std::byte> destination) {

@@ -17,6 +17,7 @@ namespace weft::providers {
 struct Verbs : SocketAddresses {
   using Packets = link::roce::Datagrams;
   using Connection = link::roce::Connection;
+  static constexpr bool shares_memory = true;
   static constexpr const char* name = "verbs";
   static constexpr uint32_t version =
       FI_VERSION(207, 0);  // above the 206.0 of libfabric 2.6, which this library stands in for

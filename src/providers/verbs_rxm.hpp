@@ -16,6 +16,7 @@ namespace weft::providers {
 
 struct VerbsRxm : SocketAddresses {
   using Link = link::message::MessageLink<link::roce::Messages>;
+  static constexpr bool shares_memory = true;
   static constexpr const char* name = "verbs;ofi_rxm";
   static constexpr uint32_t version =
       FI_VERSION(207, 0);  // above the 206.0 of libfabric 2.6, which this library stands in for

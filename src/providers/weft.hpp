@@ -41,6 +41,7 @@ struct WeftAddresses {
 
 struct Weft : WeftAddresses {
   using Link = link::composite::Link<link::shm::Link, link::tcp::Link, link::composite::Names>;
+  static constexpr bool shares_memory = true;
   static constexpr const char* name = "weft";
   static constexpr uint32_t version = FI_VERSION(1, 0);
   static constexpr uint32_t protocol = FI_PROV_SPECIFIC | 0x77656674;  // "weft"

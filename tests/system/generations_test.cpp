@@ -118,6 +118,12 @@ fi_info* copy_by_hand(const Generation& of, const fi_info* info) {
   memcpy(static_cast<void*>(mine->domain_attr), info->domain_attr, of.domain);
   mine->ep_attr = at_the_edge<fi_ep_attr>(of, of.ep);
   memcpy(static_cast<void*>(mine->ep_attr), info->ep_attr, of.ep);
+  mine->tx_attr = at_the_edge<fi_tx_attr>(of, of.tx);
+  memcpy(static_cast<void*>(mine->tx_attr), info->tx_attr, of.tx);
+  mine->rx_attr = at_the_edge<fi_rx_attr>(of, sizeof(fi_rx_attr));
+  memcpy(static_cast<void*>(mine->rx_attr), info->rx_attr, sizeof(fi_rx_attr));
+  mine->fabric_attr = at_the_edge<fi_fabric_attr>(of, of.fabric);
+  memcpy(static_cast<void*>(mine->fabric_attr), info->fabric_attr, of.fabric);
   return mine;
 }
 
@@ -196,9 +202,17 @@ void run_endpoint(const Entry& entry, const Generation& of, fi_info* info, uint3
     succeeds(fi_close(object), "fi_close");
 }
 
+// Programs name the protocol that they know a provider by.
+uint32_t protocol_of(const char* provider) {
+  return strcmp(provider, "tcp") == 0 ? FI_PROTO_XNET : FI_PROTO_SHM;
+}
+
 void run(const Entry& entry, const Generation& of, uint32_t asked, const char* provider) {
   fi_info* hints = make_hints(of);
-  if (provider != nullptr) hints->fabric_attr->prov_name = const_cast<char*>(provider);
+  if (provider != nullptr) {
+    hints->fabric_attr->prov_name = const_cast<char*>(provider);
+    hints->ep_attr->protocol = protocol_of(provider);
+  }
   fi_info* infos = nullptr;
   succeeds(entry.getinfo(asked, nullptr, nullptr, 0, hints, &infos), "fi_getinfo");
   check(infos != nullptr, "fi_getinfo found nothing");
@@ -216,7 +230,7 @@ void run(const Entry& entry, const Generation& of, uint32_t asked, const char* p
   check(fresh != nullptr && fresh->ep_attr != nullptr, "fi_allocinfo");
   if (of.domain >= 224) check(value_at<uint64_t>(fresh->domain_attr, 208) == 0, "fi_allocinfo is zeroed");
   entry.freeinfo(fresh);
-  if (provider != nullptr) run_endpoint(entry, of, copy, asked);
+  if (provider != nullptr) run_endpoint(entry, of, mine, asked);
   entry.freeinfo(copy);
   entry.freeinfo(infos);
 }

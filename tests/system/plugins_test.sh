@@ -94,12 +94,19 @@ expect 0 env FI_PROVIDER_PATH="+$broken/low_shm-fi.so:$work/high" FI_LOG_LEVEL=i
 says 'low_shm-fi\.so replaces our provider "shm"'
 says 'high_shm-fi\.so is not used: the provider "shm" comes from .*low_shm-fi\.so, which FI_PROVIDER_PATH names with "\+"'
 expect 0 env FI_PROVIDER_PATH="$work/high:+$broken/low_shm-fi.so" FI_LOG_LEVEL=info "$weft" info
-says 'low_shm-fi\.so replaces .*high_shm-fi\.so'
+says 'low_shm-fi\.so replaces our provider "shm"'
+says_not 'high_shm-fi\.so replaces'
 expect 0 env FI_PROVIDER_PATH="@$work/low:$work/high" FI_LOG_LEVEL=info "$weft" info
 says 'low_shm-fi\.so replaces our provider "shm"'
 says 'high_shm-fi\.so is not used: the provider "shm" comes from .*low_shm-fi\.so, which is first in FI_PROVIDER_PATH'
 expect 0 env FI_PROVIDER_PATH="@+$broken/low_shm-fi.so" FI_LOG_LEVEL=info "$weft" info
 says 'low_shm-fi\.so replaces our provider "shm"'
+# The same file in a directory of the list, too, before or behind the entry.
+for list in "$work/low:+$work/low/low_shm-fi.so:$work/high" "$work/high:+$work/high/low_shm-fi.so"; do
+  expect 0 env FI_PROVIDER_PATH="$list" FI_LOG_LEVEL=info "$weft" info
+  says 'low_shm-fi\.so replaces our provider "shm"'
+  says_not 'high_shm-fi\.so replaces'
+done
 expect 0 env FI_PROVIDER_PATH="+$work/nowhere/x-fi.so" "$weft" info
 says "the plugin $work/nowhere/x-fi.so is not used: .*No such file"
 for empty in "" @ :; do

@@ -755,6 +755,19 @@ int open_fabric(const char* version, const char* library, fi_fabric_attr* attr, 
   return result;
 }
 
+// fi_fabric(3), by an fi_info.
+int open_fabric_by_info(fi_info* info, fid_fabric** made, uint64_t flags, void* context) noexcept {
+  using Function = int (*)(fi_info*, fid_fabric**, uint64_t, void*);
+  const auto next = reinterpret_cast<Function>(next_symbol("fi_fabric2", "FABRIC_1.8", "libfabric.so.1"));
+  if (!next) return -FI_ENOSYS;
+  Record record = begin_call(number("fi_fabric"), 0);
+  const int result = next(info, made, flags, context);
+  end_call(record, result);
+  const fi_fabric_attr* attr = info ? info->fabric_attr : nullptr;
+  if (result == 0) adopt(&(*made)->fid, 0, 0, attr && attr->prov_name ? attr->prov_name : "");
+  return result;
+}
+
 int get_info(const char* symbol_version, const char* library, uint32_t version, const char* node,
              const char* service, uint64_t flags, const fi_info* hints, fi_info** info) noexcept {
   using Function = int (*)(uint32_t, const char*, const char*, uint64_t, const fi_info*, fi_info**);
@@ -788,8 +801,15 @@ int get_info(const char* symbol_version, const char* library, uint32_t version, 
 WEFT_TRACE_FABRIC(weft_trace_fabric_1_0, "FABRIC_1.0", "@", "libfabric.so.1");
 WEFT_TRACE_FABRIC(weft_trace_fabric_1_1, "FABRIC_1.1", "@@", "libfabric.so.1");
 WEFT_TRACE_FABRIC(weft_trace_fabric_weft, "WEFT_1.0", "@", "libweft.so.1");
+extern "C" __attribute__((visibility("default"))) int fi_fabric2(fi_info* info, fid_fabric** made,
+                                                                 uint64_t flags, void* context) {
+  return weft::trace::open_fabric_by_info(info, made, flags, context);
+}
 WEFT_TRACE_GETINFO(weft_trace_getinfo_1_0, "FABRIC_1.0", "@", "libfabric.so.1");
 WEFT_TRACE_GETINFO(weft_trace_getinfo_1_1, "FABRIC_1.1", "@", "libfabric.so.1");
 WEFT_TRACE_GETINFO(weft_trace_getinfo_1_2, "FABRIC_1.2", "@", "libfabric.so.1");
-WEFT_TRACE_GETINFO(weft_trace_getinfo_1_3, "FABRIC_1.3", "@@", "libfabric.so.1");
+WEFT_TRACE_GETINFO(weft_trace_getinfo_1_3, "FABRIC_1.3", "@", "libfabric.so.1");
+WEFT_TRACE_GETINFO(weft_trace_getinfo_1_7, "FABRIC_1.7", "@", "libfabric.so.1");
+WEFT_TRACE_GETINFO(weft_trace_getinfo_1_8, "FABRIC_1.8", "@", "libfabric.so.1");
+WEFT_TRACE_GETINFO(weft_trace_getinfo_1_9, "FABRIC_1.9", "@@", "libfabric.so.1");
 WEFT_TRACE_GETINFO(weft_trace_getinfo_weft, "WEFT_1.0", "@", "libweft.so.1");

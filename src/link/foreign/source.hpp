@@ -6,6 +6,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -55,6 +56,12 @@ void shut(Object*& object) noexcept {
   object = nullptr;
 }
 
+// Plugins of later generations write more than the structure of the headers here has (fi_cq(3), src_addr).
+struct ErrorEntry {
+  fi_cq_err_entry entry;
+  std::array<std::byte, 64> behind;
+};
+
 // Reads at most about `most` entries of a queue of FI_CQ_FORMAT_MSG: taken(entry) for what is done, failed(entry) for what is not.
 template <class Taken, class Failed>
 void read_completions(fid_cq* cq, size_t most, Taken&& taken, Failed&& failed) noexcept {
@@ -62,8 +69,9 @@ void read_completions(fid_cq* cq, size_t most, Taken&& taken, Failed&& failed) n
   for (size_t seen = 0; seen < most;) {
     const ssize_t count = fi_cq_read(cq, entries, std::size(entries));
     if (count == -FI_EAVAIL) {
-      fi_cq_err_entry error{};
-      if (fi_cq_readerr(cq, &error, 0) == 1 && error.op_context != nullptr) failed(error);
+      ErrorEntry error{};
+      if (cq->ops->readerr(cq, &error.entry, 0) == 1 && error.entry.op_context != nullptr)
+        failed(error.entry);
       ++seen;
       continue;
     }

@@ -119,29 +119,14 @@ inline void set_error_source(fi_cq_err_entry& entry, fi_addr_t source) noexcept 
   std::memcpy(reinterpret_cast<std::byte*>(&entry) + error_source_at, &source, sizeof source);
 }
 
-// fi_mr_attr behind the 80 bytes of 1.17: hmem_data (1.19), page_size (1.22), base_mr and sub_mr_cnt (2.0). Only the last two ask for something
-// that is refused, and only programs of nodes from 1.8 on surely have them: some of node 1.3 and 1.7 have the shorter structure and ask for the
-// API that fi_version(3) of the running library says.
-struct RegionTail {
-  void* hmem_data = nullptr;
-  size_t page_size = 0;
-  const fid_mr* base_mr = nullptr;
-  size_t sub_mr_cnt = 0;
-};
-inline constexpr size_t region_tail_at = 80;
+// What is read of an fi_mr_attr. What came later, hmem_data (1.19), page_size (1.22), base_mr and sub_mr_cnt (2.0), is for device memory, or a
+// hint: a region within another is served as one of its own, with its own key and rights (fi_mr(3)).
 constexpr size_t region_bytes(uint32_t api_version) noexcept {
   if (FI_VERSION_LT(api_version, FI_VERSION(1, 5))) return offsetof(fi_mr_attr, auth_key_size);
   if (FI_VERSION_LT(api_version, FI_VERSION(1, 9))) return offsetof(fi_mr_attr, iface);
-  return FI_VERSION_LT(api_version, FI_VERSION(2, 0)) ? region_tail_at : region_tail_at + sizeof(RegionTail);
+  return 80;
 }
-inline RegionTail tail_of(const fi_mr_attr& attr, uint32_t api_version) noexcept {
-  RegionTail tail;
-  if (region_bytes(api_version) > region_tail_at)
-    std::memcpy(static_cast<void*>(&tail), reinterpret_cast<const std::byte*>(&attr) + region_tail_at,
-                sizeof tail);
-  return tail;
-}
-static_assert(sizeof(RegionTail) == 32 && sizeof(fi_mr_attr) >= region_tail_at);
+static_assert(sizeof(fi_mr_attr) >= region_bytes(FI_VERSION(2, 6)));
 
 #if FI_VERSION_GE(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), FI_VERSION(1, 20))
 static_assert(offsetof(fi_domain_attr, max_ep_auth_key) ==
@@ -150,7 +135,6 @@ static_assert(offsetof(fi_cq_err_entry, src_addr) == error_source_at);
 #endif
 #if FI_MAJOR_VERSION >= 2
 static_assert(offsetof(fi_domain_attr, max_group_id) == domain_tail_at + offsetof(DomainTail, max_group_id));
-static_assert(offsetof(fi_mr_attr, base_mr) == region_tail_at + offsetof(RegionTail, base_mr));
 #endif
 
 }  // namespace layout

@@ -21,8 +21,8 @@ inline constexpr uint32_t progress_control_unified = 3;  // 1.21
 inline constexpr size_t av_auth_key = SIZE_MAX;          // auth_key_size, 1.20
 
 // fi_getinfo(3), addr_format.
-inline constexpr uint32_t addr_ucx = 17;     // 1.18
-inline constexpr uint32_t sockaddr_ip = 18;  // 2.3
+inline constexpr uint32_t addr_ucx = 16;     // 1.18
+inline constexpr uint32_t sockaddr_ip = 17;  // 2.3
 
 // fi_endpoint(3), options of FI_OPT_ENDPOINT.
 enum Option : int {

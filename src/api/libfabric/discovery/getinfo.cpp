@@ -38,6 +38,7 @@ struct Request {
   const fi_info* hints;
   bool plugin;
   const char* prefix;
+  bool lowered;  // the program asked for a later version than its node has structures of
 
   // The local address, by node and service or by the hints.
   bool says_source() const noexcept {
@@ -225,14 +226,32 @@ std::vector<InterfaceAnswer> ask_interfaces(const Provider& provider, const Requ
   return found;
 }
 
+// What hints of later generations ask for behind the structures of 1.17, and no provider of ours has: keys of addresses, groups. Of a copy by
+// dup_info().
+Result<void> match_tail(const fi_info* hints) {
+  if (hints == nullptr || hints->domain_attr == nullptr) return {};
+  const layout::DomainTail asked = layout::tail_of(*hints->domain_attr, Abi::v1_9);
+  if (hints->domain_attr->auth_key_size == later::av_auth_key)
+    return Error{FI_ENODATA, "domain_attr->auth_key_size: FI_AV_AUTH_KEY was asked, addresses have no keys"};
+  if (asked.max_ep_auth_key != 0)
+    return Error{FI_ENODATA, "domain_attr->max_ep_auth_key: " + std::to_string(asked.max_ep_auth_key) +
+                                 " was asked, addresses have no keys"};
+  if (asked.max_group_id != 0)
+    return Error{FI_ENODATA, "domain_attr->max_group_id: " + std::to_string(asked.max_group_id) +
+                                 " was asked, addresses have no groups"};
+  return {};
+}
+
 // Adds what this provider answers; the refusal of the offer that came nearest when it answers nothing.
 Result<void> ask(const Provider& provider, const Request& request, Answers& answers) {
   if ((request.flags & FI_PROV_ATTR_ONLY) != 0) {
     answers.add(attributes_only(provider.name, provider.version, request.version));
     return {};
   }
+  if (auto ok = match_tail(request.hints); !ok) return ok;
   bool any = false;
   const auto add = [&](InfoPtr answer) {
+    layout::set_tail(*answer->domain_attr, {.max_cntr_value = UINT64_MAX, .max_err_cntr_value = UINT64_MAX});
     if (request.plugin && !assign_string(&answer->fabric_attr->prov_name, nullptr)) throw std::bad_alloc();
     answers.add(std::move(answer));
     any = true;
@@ -262,7 +281,10 @@ Result<void> ask(const PluginProvider& plugin, const Request& request, Answers& 
     answers.add(attributes_only(plugin.name(), plugin.version(), request.version));
     return {};
   }
-  auto answer = plugin.ask(request.version, request.node, request.service, request.flags, request.hints);
+  // A version that the program's node does not mean does not keep it from plugins that are as old as its structures.
+  const uint32_t version =
+      request.lowered ? std::min(request.version, plugin.api_version()) : request.version;
+  auto answer = plugin.ask(version, request.node, request.service, request.flags, request.hints);
   if (!answer) return answer.error();
   while (InfoPtr info = std::move(*answer)) {
     answer->reset(std::exchange(info->next, nullptr));
@@ -374,13 +396,6 @@ void note_nothing(const Request& request, const Outcome& outcome) {
                        true);
 }
 
-// What answers say behind the structures of 1.17: no keys, no groups, counters of 64 bits.
-void fill_tails(fi_info* answers) {
-  for (fi_info* info = answers; info != nullptr; info = info->next)
-    if (info->domain_attr != nullptr)
-      layout::set_tail(*info->domain_attr, {.max_cntr_value = UINT64_MAX, .max_err_cntr_value = UINT64_MAX});
-}
-
 int find(const Catalogue& catalogue, const Request& request, fi_info** info) {
   Outcome outcome;
   for (const Provider* provider : catalogue.providers) outcome.ask_one(*provider, provider->name, request);
@@ -399,7 +414,6 @@ int find(const Catalogue& catalogue, const Request& request, fi_info** info) {
   if (!nothing) note_found();
   else if (catalogue.providers.empty()) log_warn(kCore, FI_LOG_CORE, "this build has no provider");
   else note_nothing(request, outcome);
-  fill_tails(outcome.answers.head.get());
   *info = outcome.answers.head.release();
   return nothing ? -FI_ENODATA : 0;
 }
@@ -417,23 +431,6 @@ int check_arguments(uint32_t version, const char* node, const char* service, uin
   return 0;
 }
 
-// What hints of later generations ask for, of a copy by dup_info().
-int check_tail(const fi_info* hints) {
-  if (hints == nullptr || hints->domain_attr == nullptr) return 0;
-  const layout::DomainTail asked = layout::tail_of(*hints->domain_attr, Abi::v1_9);
-  const char* const refused =
-      hints->domain_attr->auth_key_size == later::av_auth_key
-          ? "domain_attr->auth_key_size: FI_AV_AUTH_KEY was asked, address vectors have no authorization keys"
-      : asked.max_ep_auth_key != 0
-          ? "domain_attr->max_ep_auth_key: address vectors have no authorization keys (FI_AV_AUTH_KEY)"
-      : asked.max_group_id != 0 ? "domain_attr->max_group_id: addresses have no groups"
-                                : nullptr;
-  if (refused == nullptr) return 0;
-  log_info(kCore, FI_LOG_CORE, "not returned: %s", refused);
-  note_nothing_found(kCore, refused, true);
-  return -FI_ENODATA;
-}
-
 }  // namespace
 
 // Flags that are not known are passed over: a later libfabric around the plugin sends private ones, and later
@@ -449,9 +446,10 @@ int get_info(const Catalogue& catalogue, uint32_t version, const char* node, con
     const uint32_t served = std::min(version, newest_api(abi));
     InfoPtr known(hints != nullptr ? dup_info(hints, abi_of(served)) : nullptr);
     if (hints != nullptr && known == nullptr) return -FI_ENOMEM;
-    if (const int failed = check_tail(known.get()); failed != 0) return failed;
-    return find(catalogue, {served, node, service, flags, known.get(), catalogue.plugin, catalogue.prefix},
-                info);
+    return find(
+        catalogue,
+        {served, node, service, flags, known.get(), catalogue.plugin, catalogue.prefix, served != version},
+        info);
   } catch (const std::bad_alloc&) {
     return -FI_ENOMEM;
   } catch (...) {

@@ -39,6 +39,14 @@ uint64_t usable(uint64_t caps, uint64_t message_direction, uint64_t memory_direc
   return caps;
 }
 
+// By the names of the version that was asked: a bit that was given up got another meaning (fi_getinfo(3), "CAPABILITIES").
+std::string caps_text(const Negotiation& talk, uint64_t caps) {
+  const uint64_t variable = talk.since(2, 0) ? 0 : caps & later::exact_directed_recv;
+  if (variable == 0) return flags_text(caps, FI_TYPE_CAPS);
+  const std::string others = caps == variable ? "" : flags_text(caps & ~variable, FI_TYPE_CAPS) + "|";
+  return others + "FI_VARIABLE_MSG";
+}
+
 // fi_endpoint(3), "caps" of transmit and receive attributes. Bits of the other side are dropped without a
 // word: programs copy fi_info::caps here as they are.
 Result<uint64_t> context_caps(const Negotiation& talk, const char* attribute, uint64_t asked,
@@ -47,7 +55,7 @@ Result<uint64_t> context_caps(const Negotiation& talk, const char* attribute, ui
   const uint64_t there = endpoint & applicable & (offered != 0 ? offered : ~uint64_t{0});
   if (asked == 0) return there;
   if (const uint64_t wrong = asked & ~endpoint; wrong != 0)
-    return refuse(talk, attribute, flags_text(wrong, FI_TYPE_CAPS),
+    return refuse(talk, attribute, caps_text(talk, wrong),
                   flags_text(there, FI_TYPE_CAPS) + " for the caps of fi_info");
   return with_modifiers(asked & there, there) & there;
 }
@@ -65,14 +73,6 @@ std::string offered_values(const Negotiation& talk, fi_type type, Value value) {
     add(*offer);
   add(talk.offer);
   return values;
-}
-
-// By the names of the version that was asked: a bit that was given up got another meaning (fi_getinfo(3), "CAPABILITIES").
-std::string caps_text(const Negotiation& talk, uint64_t caps) {
-  const uint64_t variable = talk.since(2, 0) ? 0 : caps & later::exact_directed_recv;
-  if (variable == 0) return flags_text(caps, FI_TYPE_CAPS);
-  const std::string others = caps == variable ? "" : flags_text(caps & ~variable, FI_TYPE_CAPS) + "|";
-  return others + "FI_VARIABLE_MSG";
 }
 
 // "prov_name" is not compared here; see getinfo.cpp.

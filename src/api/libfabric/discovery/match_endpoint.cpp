@@ -3,6 +3,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <new>
@@ -121,6 +122,12 @@ uint64_t implied(uint64_t order) {
   return order;
 }
 
+// Queues of unconnected reliable endpoints grow as they are used: what the offer states is what programs get that do not ask.
+constexpr size_t queue_size_max = 16384;
+size_t longest_queue(const Negotiation& talk, size_t stated) {
+  return talk.offer.ep_attr->type == FI_EP_RDM ? std::max(stated, queue_size_max) : stated;
+}
+
 // What transmit and receive attributes have in common.
 template <class Attr>
 Result<void> match_context(const Negotiation& talk, const Attr& hints, const Attr& offer, Attr& answer,
@@ -129,10 +136,11 @@ Result<void> match_context(const Negotiation& talk, const Attr& hints, const Att
   if (auto ok = within(talk, names[1], hints.msg_order, implied(offer.msg_order), FI_TYPE_MSG_ORDER); !ok)
     return ok;
   if (auto ok = within(talk, names[2], hints.comp_order, offer.comp_order, FI_TYPE_MSG_ORDER); !ok) return ok;
-  if (auto ok = at_most(talk, names[3], hints.size, offer.size); !ok) return ok;
+  if (auto ok = at_most(talk, names[3], hints.size, longest_queue(talk, offer.size)); !ok) return ok;
   if (auto ok = at_most(talk, names[4], hints.iov_limit, offer.iov_limit); !ok) return ok;
   answer.op_flags = hints.op_flags;
   answer.msg_order = offer.msg_order | hints.msg_order;
+  answer.size = std::max(offer.size, hints.size);
   return {};
 }
 

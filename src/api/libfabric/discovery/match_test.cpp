@@ -59,6 +59,17 @@ class Match : public ::testing::Test {
   Provider provider_ = made_up_provider();
 };
 
+// fi_endpoint(3), "size": longer queues than the offer states, for those that ask.
+TEST_F(Match, LongQueues) {
+  EXPECT_EQ(given([](fi_info&) {})->tx_attr->size, offer_.tx.size);
+  EXPECT_EQ(given([](fi_info& hints) { hints.tx_attr->size = 4096; })->tx_attr->size, 4096U);
+  EXPECT_EQ(given([](fi_info& hints) { hints.rx_attr->size = 16384; })->rx_attr->size, 16384U);
+  refused([](fi_info& hints) { hints.tx_attr->size = 16385; },
+          "tx_attr->size: 16385 was asked, cloth offers at most 16384");
+  offer_.ep.type = FI_EP_MSG;
+  refused([this](fi_info& hints) { hints.tx_attr->size = offer_.tx.size + 1; }, "tx_attr->size: ");
+}
+
 // fi_getinfo(3), "CAPABILITIES": a bit is named as the version that was asked names it.
 TEST_F(Match, CapabilitiesThatChangedTheirMeaning) {
   const auto bit = [](uint64_t cap) { return [cap](fi_info& hints) { hints.caps = FI_MSG | cap; }; };
@@ -72,7 +83,7 @@ TEST_F(Match, CapabilitiesThatChangedTheirMeaning) {
 
 // fi_getinfo(3), FI_SOCKADDR_IP: since 2.3.
 TEST_F(Match, AddressesOfEitherFamily) {
-  const auto edit = [](fi_info& hints) { hints.addr_format = 18; };
+  const auto edit = [](fi_info& hints) { hints.addr_format = 17; };
   offer_.info.addr_format = FI_SOCKADDR_IN6;
   EXPECT_EQ(given(edit, FI_VERSION(2, 3))->addr_format, uint32_t{FI_SOCKADDR_IN6});
   refused(edit, "addr_format: FI_SOCKADDR_IP was asked", FI_VERSION(2, 2));
@@ -333,10 +344,8 @@ TEST_F(Match, Limits) {
       {"ep_attr->max_order_war_size", [](fi_info& i) -> size_t& { return i.ep_attr->max_order_war_size; }},
       {"ep_attr->max_order_waw_size", [](fi_info& i) -> size_t& { return i.ep_attr->max_order_waw_size; }},
       {"tx_attr->inject_size", [](fi_info& i) -> size_t& { return i.tx_attr->inject_size; }},
-      {"tx_attr->size", [](fi_info& i) -> size_t& { return i.tx_attr->size; }},
       {"tx_attr->iov_limit", [](fi_info& i) -> size_t& { return i.tx_attr->iov_limit; }},
       {"tx_attr->rma_iov_limit", [](fi_info& i) -> size_t& { return i.tx_attr->rma_iov_limit; }},
-      {"rx_attr->size", [](fi_info& i) -> size_t& { return i.rx_attr->size; }},
       {"rx_attr->iov_limit", [](fi_info& i) -> size_t& { return i.rx_attr->iov_limit; }},
   };
   for (const Number& number : numbers) {

@@ -14,7 +14,8 @@ namespace weft::fi {
 class PluginProvider {
  public:
   virtual const char* name() const noexcept = 0;
-  virtual uint32_t version() const noexcept = 0;  // of the provider, as FI_VERSION makes it
+  virtual uint32_t version() const noexcept = 0;      // of the provider, as FI_VERSION makes it
+  virtual uint32_t api_version() const noexcept = 0;  // the latest that it answers
   // fi_getinfo(3) of the plugin with its name filled in, or why there is no answer. Names have been compared already.
   virtual Result<InfoPtr> ask(uint32_t api_version, const char* node, const char* service, uint64_t flags,
                               const fi_info* hints) const = 0;

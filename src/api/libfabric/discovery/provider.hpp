@@ -76,6 +76,8 @@ struct Provider {
   const void* context = nullptr;
   // proto::repeats_packets: its domains have a progress thread at every level of threading.
   bool repeats_packets = false;
+  // Processes on the same host may exchange by shared memory (fi_endpoint(3), FI_OPT_SHARED_MEMORY_PERMITTED).
+  bool shares_memory = false;
   // What the endpoints of a domain share; null: nothing (docs/devices.md).
   Result<std::unique_ptr<DomainDevice>> (*open_device)(const Provider& provider,
                                                        const proto::DeviceRequest& request) = nullptr;

@@ -50,6 +50,11 @@ concept NamesDomains = requires(uint32_t format) {
   { P::domains(format) } -> std::same_as<std::vector<std::string>>;
   { P::fabric } -> std::convertible_to<const char*>;
 };
+// Says whether processes on the same host exchange by shared memory; those that do not say it do not.
+template <class P>
+concept SaysSharesMemory = requires {
+  { P::shares_memory } -> std::convertible_to<bool>;
+};
 // Offers a domain for each interface beside the one that has its name.
 template <class P>
 concept HasInterfaceDomains = requires(uint32_t format, std::span<const std::byte> address) {

@@ -455,7 +455,10 @@ int getopt(::fid* fid, int level, int name, void* value, size_t* length) {
     case later::inject_tagged_size:
     case later::inject_rma_size:
       if (!has_size(p, name)) return -FI_ENOPROTOOPT;
-      answer = std::min(size_limit(p, name), p.size_options[size_option(name)]);
+      {
+        std::scoped_lock guard(p.domain->lock);
+        answer = std::min(size_limit(p, name), p.size_options[size_option(name)]);
+      }
       break;
     default:
       return -FI_ENOPROTOOPT;
@@ -466,10 +469,9 @@ int getopt(::fid* fid, int level, int name, void* value, size_t* length) {
 int set_permission(const Port& p, int name, const void* value, size_t length) {
   if (value == nullptr || length != sizeof(bool)) return -FI_EINVAL;
   if (name == later::cuda_api_permitted) return 0;  // no call goes there, permitted or not
-  if (*static_cast<const unsigned char*>(value) != 0) return 0;
+  if (*static_cast<const unsigned char*>(value) != 0 || !p.domain->provider->shares_memory) return 0;
   log_warn(provider(p), FI_LOG_EP_CTRL,
-           "FI_OPT_SHARED_MEMORY_PERMITTED: the provider decides what carries messages within a host; choose "
-           "tcp or udp for none by shared memory");
+           "FI_OPT_SHARED_MEMORY_PERMITTED: the provider reaches peers on the same host by shared memory");
   return -FI_EOPNOTSUPP;
 }
 int set_size(Port& p, int name, const void* value, size_t length) {

@@ -155,7 +155,7 @@ fi_ops_cm pep_cm_ops = {sizeof(fi_ops_cm), pep_setname, pep_getname, no_getpeer,
 
 // The fi_info of a request: that of the passive endpoint, with both addresses and the handle (fi_eq(3)).
 InfoPtr describe(const Passive& passive, ConnectionRequest& request) {
-  InfoPtr info(dup_info(passive.info.get()));
+  InfoPtr info(dup_info(passive.info.get(), Abi::v1_9));
   if (info == nullptr) throw std::bad_alloc();
   const auto put = [](void** place, size_t* length, std::span<const std::byte> bytes) {
     if (!assign_bytes(place, length, bytes.data(), bytes.size())) throw std::bad_alloc();

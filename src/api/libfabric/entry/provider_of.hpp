@@ -105,6 +105,12 @@ constexpr bool repeats_packets() noexcept {
 }
 
 template <class P>
+constexpr bool shares_memory() noexcept {
+  if constexpr (SaysSharesMemory<P>) return P::shares_memory;
+  else return false;
+}
+
+template <class P>
 constexpr Provider describe() {
   using Open = Openers<P>;
   using Engine = typename EngineOf<P>::Type;
@@ -124,6 +130,7 @@ constexpr Provider describe() {
       .passive_endpoint = Open::open_passive,
       .context = nullptr,
       .repeats_packets = repeats_packets<P>(),
+      .shares_memory = shares_memory<P>(),
       .open_device = device_opener<P>(),
   };
   if constexpr (HasInterfaceDomains<P>) provider.interface_domains = P::interface_domains;

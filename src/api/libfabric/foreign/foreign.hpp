@@ -31,6 +31,7 @@ struct Foreign final : PluginProvider {
 
   const char* name() const noexcept override { return plugin->name; }
   uint32_t version() const noexcept override { return plugin->version; }
+  uint32_t api_version() const noexcept override { return plugin->fi_version; }
   Result<InfoPtr> ask(uint32_t api_version, const char* node, const char* service, uint64_t flags,
                       const fi_info* hints) const override;
   int open_fabric(fi_fabric_attr& attr, fid_fabric** fabric, void* context) const override;

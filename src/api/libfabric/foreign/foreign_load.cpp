@@ -24,8 +24,8 @@
 namespace weft::fi {
 namespace {
 
-// Before 1.3 providers had another structure (fabric(7), "ABI CHANGES").
-constexpr uint32_t kOldestPlugin = FI_VERSION(1, 3);
+// What older ones return ends before fields that programs of today read (fabric(7), "ABI CHANGES").
+constexpr uint32_t kOldestPlugin = FI_VERSION(1, 9);
 
 void complain(const std::string& path, const char* why) {
   log_warn(kCore, FI_LOG_CORE, "the plugin %s is not used: %s", path.c_str(), why);
@@ -94,7 +94,7 @@ fi_provider* load_file(const std::string& path) {
   return plugin;
 }
 
-void drop_plugin(fi_provider* plugin) {
+void clean_up(fi_provider* plugin) {
   if (plugin->cleanup != nullptr) plugin->cleanup();
 }
 
@@ -105,7 +105,14 @@ struct Choice {
 };
 
 // Of one name there is one provider: a preferred one, else that of the higher version, and the one that came first when they are equal.
-void admit(fi_provider* plugin, const std::string& path, const Choice& choice, Loaded& out) {
+// `dropped`: those that lost, and are not used again where another entry names the same file.
+void admit(fi_provider* plugin, const std::string& path, const Choice& choice, Loaded& out,
+           std::vector<fi_provider*>& dropped) {
+  if (std::ranges::find(dropped, plugin) != dropped.end()) return;
+  const auto drop_plugin = [&](fi_provider* loser) {
+    clean_up(loser);
+    dropped.push_back(loser);
+  };
   const auto lower = [&](const char* other, uint32_t version) {
     if (!FI_VERSION_LT(version, plugin->version)) {
       complain(path, (std::string("there is a provider \"") + other + "\" of version " +
@@ -198,21 +205,24 @@ Loaded* load_once() {
 
 void load_plugins(const char* directories, std::span<const Provider* const> ours, Loaded& out) {
   out.providers.assign(ours.begin(), ours.end());
-  std::string_view left = directories != nullptr ? directories : "";
-  Choice choice{.first_wins = left.starts_with('@')};
-  if (choice.first_wins) left.remove_prefix(1);
+  std::string_view list = directories != nullptr ? directories : "";
+  Choice choice{.first_wins = list.starts_with('@')};
+  if (choice.first_wins) list.remove_prefix(1);
+  std::vector<fi_provider*> dropped;
   const auto load = [&](const std::string& path) {
-    if (fi_provider* plugin = load_file(path); plugin != nullptr) admit(plugin, path, choice, out);
+    if (fi_provider* plugin = load_file(path); plugin != nullptr) admit(plugin, path, choice, out, dropped);
   };
-  while (!left.empty()) {
-    const size_t end = std::min(left.find(':'), left.size());
-    const std::string entry(left.substr(0, end));
-    left.remove_prefix(std::min(end + 1, left.size()));
-    choice.preferred = entry.starts_with('+');
-    if (choice.preferred) {
-      load(entry.substr(1));
-    } else if (!entry.empty()) {
-      for (const std::string& path : files_of(entry)) load(path);
+  // Preferred ones first: nothing that is used is replaced by them afterwards.
+  for (const bool preferred : {true, false}) {
+    choice.preferred = preferred;
+    for (std::string_view left = list; !left.empty();) {
+      const size_t end = std::min(left.find(':'), left.size());
+      const std::string entry(left.substr(0, end));
+      left.remove_prefix(std::min(end + 1, left.size()));
+      if (entry.empty() || entry.starts_with('+') != preferred) continue;
+      if (preferred) load(entry.substr(1));
+      else
+        for (const std::string& path : files_of(entry)) load(path);
     }
   }
   for (const Foreign& foreign : out.plugins) {
@@ -233,7 +243,7 @@ const Loaded& loaded() {
 void clean_up_plugins() noexcept {
   Loaded* all = loaded_now.exchange(nullptr);
   if (all == nullptr) return;
-  for (const Foreign& foreign : all->plugins) drop_plugin(foreign.plugin);
+  for (const Foreign& foreign : all->plugins) clean_up(foreign.plugin);
 }
 
 }  // namespace weft::fi

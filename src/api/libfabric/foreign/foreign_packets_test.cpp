@@ -9,6 +9,7 @@
 #include "api/libfabric/discovery/info.hpp"
 #include "api/libfabric/entry/fabric.hpp"
 #include "link/foreign/packets.hpp"
+#include "link/foreign/source.hpp"
 
 namespace weft::fi {
 namespace {
@@ -48,6 +49,27 @@ struct Answerer {
     for (size_t i = 0; i < answers; ++i) (void)link.send(packet.source, &part, 1);
   }
 };
+
+// Plugins of API 1.20 and later write src_addr behind the error entry of 1.17, and those after them perhaps more.
+TEST(ForeignPackets, ErrorEntriesOfLaterGenerations) {
+  static int reads = 0;
+  static fi_ops_cq calls = {};
+  calls.read = [](fid_cq*, void*, size_t) -> ssize_t { return reads == 0 ? -FI_EAVAIL : -FI_EAGAIN; };
+  calls.readerr = [](fid_cq*, fi_cq_err_entry* entry, uint64_t) -> ssize_t {
+    ++reads;
+    std::memset(reinterpret_cast<char*>(entry) + 80, 0xff, 64);
+    entry->op_context = &calls;
+    entry->err = FI_ETRUNC;
+    return 1;
+  };
+  fid_cq cq = {};
+  cq.ops = &calls;
+  int error = 0;
+  link::foreign::read_completions(
+      &cq, 4, [](const fi_cq_msg_entry&) {}, [&error](const fi_cq_err_entry& entry) { error = entry.err; });
+  EXPECT_EQ(error, FI_ETRUNC);
+  static_assert(sizeof(link::foreign::ErrorEntry) >= 80 + 64);
+}
 
 // What comes in while packets are shown, because the handler sends, is shown later, and its buffers serve again.
 TEST(ForeignPackets, NothingIsLostWhileTheHandlerSends) {

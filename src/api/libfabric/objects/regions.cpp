@@ -207,11 +207,7 @@ int regattr(::fid* fid, const fi_mr_attr* attr, uint64_t flags, fid_mr** out) {
   if ((flags & later::mr_dmabuf) != 0)  // the memory is described by another structure
     return refuse(domain, FI_ENOSYS, "FI_MR_DMABUF: only memory of the process");
   fi_mr_attr asked{};
-  const size_t known = layout::region_bytes(domain.api_version);
-  std::memcpy(static_cast<void*>(&asked), attr, std::min(known, sizeof asked));
-  const layout::RegionTail tail = layout::tail_of(*attr, domain.api_version);
-  if (tail.base_mr != nullptr || tail.sub_mr_cnt != 0)
-    return refuse(domain, FI_ENOSYS, "base_mr: there are no regions within regions");
+  std::memcpy(static_cast<void*>(&asked), attr, layout::region_bytes(domain.api_version));
   if (asked.auth_key_size != 0) return refuse(domain, FI_ENOSYS, "there are no authorization keys");
   if (number_of(asked.iface) != FI_HMEM_SYSTEM)
     return refuse(domain, FI_ENOSYS, "iface: only system memory (FI_HMEM_SYSTEM)");
