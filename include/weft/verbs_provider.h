@@ -73,7 +73,7 @@ struct weft_verbs_ops {
   int (*post_srq_recv)(struct ibv_srq* srq, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
 
   /* Context. All get structs of zeros; the library copies to the caller as much as its struct holds. query_gid and
-   * query_pkey: ENODATA for an empty entry. */
+   * query_pkey: ENODATA for an empty entry. What query_port gets is longer than struct ibv_port_attr of any header. */
   int (*query_device)(struct ibv_context* context, struct ibv_device_attr_ex* attr);
   int (*query_port)(struct ibv_context* context, uint8_t port, struct ibv_port_attr* attr);
   int (*query_gid)(struct ibv_context* context, uint8_t port, uint32_t index, struct ibv_gid_entry* entry);

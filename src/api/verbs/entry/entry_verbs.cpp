@@ -16,6 +16,7 @@
 namespace {
 
 namespace library = weft::verbs;
+namespace layout = library::layout;
 using library::errno_guarded;
 using library::guard_errno;
 
@@ -65,6 +66,9 @@ WEFT_EXPORT int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_p
   return errno_guarded<library::query_port>(context, port, reinterpret_cast<ibv_port_attr*>(attr),
                                             offsetof(ibv_port_attr, port_cap_flags2));
 }
+WEFT_EXPORT int ibv_query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed) {
+  return errno_guarded<library::query_port_speed>(context, port, speed);
+}
 WEFT_EXPORT int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
   return errno_guarded<library::query_gid>(context, port, index, gid);
 }
@@ -105,6 +109,28 @@ WEFT_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, uint64_t, size_t, uint64_t, int, 
 }
 WEFT_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, int access) {
   return errno_guarded<library::rereg_mr>(mr, flags, pd, address, length, access);
+}
+WEFT_EXPORT ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attr) {
+  return errno_guarded<library::reg_mr_ex>(pd, reinterpret_cast<layout::MrInitAttr*>(attr));
+}
+WEFT_EXPORT ibv_dmah* ibv_alloc_dmah(ibv_context* context, ibv_dmah_init_attr* attr) {
+  return reinterpret_cast<ibv_dmah*>(
+      errno_guarded<library::alloc_dmah>(context, reinterpret_cast<layout::DmahInitAttr*>(attr)));
+}
+WEFT_EXPORT int ibv_dealloc_dmah(ibv_dmah* dmah) {
+  return errno_guarded<library::dealloc_dmah>(reinterpret_cast<layout::Dmah*>(dmah));
+}
+WEFT_EXPORT void* ibv_alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf) {
+  return errno_guarded<library::alloc_buf>(pd, size, buf);
+}
+WEFT_EXPORT void ibv_free_buf(ibv_buf* buf) { errno_guarded<library::free_buf>(buf); }
+WEFT_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* address, size_t length, int access) {
+  return errno_guarded<library::reg_buf_mr>(pd, buf, address, length, access);
+}
+// No device has memory of its own.
+WEFT_EXPORT int ibv_dm_export_dmabuf_fd(ibv_dm*) {
+  errno = EOPNOTSUPP;
+  return -1;
 }
 WEFT_EXPORT int ibv_dereg_mr(ibv_mr* mr) { return errno_guarded<library::dereg_mr>(mr); }
 

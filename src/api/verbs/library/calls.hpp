@@ -17,6 +17,8 @@ int query_device(ibv_context* context, ibv_device_attr* attr) noexcept;
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
                     size_t bytes) noexcept;
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t bytes) noexcept;
+// In units of 100 Mbit/s. EOPNOTSUPP: width and speed of the port have no known code.
+int query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed) noexcept;
 int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) noexcept;
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry, uint32_t flags,
                  size_t bytes) noexcept;
@@ -43,6 +45,14 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
 int dealloc_mw(ibv_mw* mw) noexcept;
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept;
+
+// --- buffers.cpp ---
+layout::Dmah* alloc_dmah(ibv_context* context, const layout::DmahInitAttr* attr) noexcept;
+int dealloc_dmah(layout::Dmah* dmah) noexcept;
+ibv_mr* reg_mr_ex(ibv_pd* pd, const layout::MrInitAttr* attr) noexcept;
+void* alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf) noexcept;
+void free_buf(ibv_buf* buf) noexcept;
+ibv_mr* reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* address, size_t length, int access) noexcept;
 
 // --- queues.cpp ---
 ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,

@@ -331,6 +331,128 @@ TEST_F(VerbsCalls, AllocatorsOfDomainsAreTakenAndNotCalled) {
   EXPECT_EQ(dealloc_td(td), 0);
 }
 
+// ibv_query_port_speed(3): active_speed_ex counts where it is set, whichever header the library was built with.
+TEST_F(VerbsCalls, SpeedIsLanesTimesSpeedOfALane) {
+  uint64_t speed = 7;
+  EXPECT_EQ(query_port_speed(context(), 0, &speed), EINVAL);
+  EXPECT_EQ(query_port_speed(context(), 257, &speed), EINVAL);
+  EXPECT_EQ(query_port_speed(context(), 9, &speed), EINVAL);
+  EXPECT_EQ(query_port_speed(context(), 1, nullptr), EINVAL);
+  EXPECT_EQ(speed, 7U);
+  EXPECT_EQ(query_port_speed(context(), 1, &speed), 0);
+  EXPECT_EQ(speed, 1000U);
+  knobs.width = 16;  // two lanes
+  knobs.speed = 128;
+  EXPECT_EQ(query_port_speed(context(), 2, &speed), 0);
+  EXPECT_EQ(speed, 2000U);
+  knobs.speed_ex = 256;
+  EXPECT_EQ(query_port_speed(context(), 1, &speed), 0);
+  EXPECT_EQ(speed, 4000U);
+  layout::PortAttr port{};
+  EXPECT_EQ(query_port(context(), 1, &port.attr, layout::active_speed_ex_at + 4), 0);
+  EXPECT_EQ(active_speed_ex(port), 256U);
+  EXPECT_EQ(port.attr.active_speed, 128);
+  port = {};
+  EXPECT_EQ(query_port(context(), 1, &port.attr, layout::active_speed_ex_at), 0);
+  EXPECT_EQ(active_speed_ex(port), 0U);
+  knobs.width = 3;
+  EXPECT_EQ(query_port_speed(context(), 1, &speed), EOPNOTSUPP);
+}
+
+TEST_F(VerbsCalls, DmaHandlesAreOfAContext) {
+  layout::DmahInitAttr attr{layout::dmah_cpu_id | layout::dmah_hint | layout::dmah_memory_type, 3, 3, 1};
+  layout::Dmah* handle = alloc_dmah(context(), &attr);
+  ASSERT_NE(handle, nullptr);
+  EXPECT_EQ(handle->context, context());
+  for (const layout::DmahInitAttr bad :
+       {layout::DmahInitAttr{8, 0, 0, 0}, {layout::dmah_hint, 0, 4, 0}, {layout::dmah_memory_type, 0, 0, 2}})
+    EXPECT_EQ(refusal(alloc_dmah(context(), &bad)), EINVAL);
+  EXPECT_EQ(refusal(alloc_dmah(context(), nullptr)), EINVAL);
+  char memory[8];
+  layout::MrInitAttr region{};
+  region.length = sizeof memory;
+  region.addr = memory;
+  region.comp_mask = layout::mr_addr | layout::mr_dmah;
+  EXPECT_EQ(refusal(reg_mr_ex(pd_, &region)), EINVAL);  // no handle
+  layout::Dmah foreign{context()};
+  region.dmah = &foreign;
+  EXPECT_EQ(refusal(reg_mr_ex(pd_, &region)), EINVAL);
+  region.dmah = handle;
+  ibv_mr* mr = reg_mr_ex(pd_, &region);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(dereg_mr(mr), 0);
+  EXPECT_EQ(dealloc_dmah(&foreign), EINVAL);
+  EXPECT_EQ(dealloc_dmah(nullptr), EINVAL);
+  EXPECT_EQ(dealloc_dmah(handle), 0);
+  EXPECT_EQ(refusal(reg_mr_ex(pd_, &region)), EINVAL);
+  EXPECT_NE(alloc_dmah(context(), &attr), nullptr);  // closing the context frees it
+}
+
+// ibv_reg_mr(3): fields count only where comp_mask names them, and exactly one of address and descriptor is given.
+TEST_F(VerbsCalls, ExtendedRegistrationTakesWhatItsMaskNames) {
+  char memory[64];
+  layout::MrInitAttr attr{};
+  attr.length = sizeof memory;
+  attr.access = IBV_ACCESS_LOCAL_WRITE;
+  attr.iova = 4096;
+  attr.addr = memory;
+  attr.dmah = reinterpret_cast<layout::Dmah*>(memory);
+  attr.buf = reinterpret_cast<ibv_buf*>(memory);
+  attr.comp_mask = layout::mr_addr;
+  ibv_mr* mr = reg_mr_ex(pd_, &attr);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->addr, memory);
+  EXPECT_EQ(mr->length, sizeof memory);
+  EXPECT_EQ(knobs.iova, reinterpret_cast<uintptr_t>(memory));
+  EXPECT_EQ(knobs.access, unsigned{IBV_ACCESS_LOCAL_WRITE});
+  EXPECT_EQ(dereg_mr(mr), 0);
+  attr.comp_mask = layout::mr_addr | layout::mr_iova;
+  mr = reg_mr_ex(pd_, &attr);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(knobs.iova, 4096U);
+  EXPECT_EQ(dereg_mr(mr), 0);
+  for (const uint64_t mask :
+       {uint64_t{0}, layout::mr_iova, layout::mr_addr | 64, layout::mr_addr | layout::mr_fd,
+        layout::mr_addr | layout::mr_fd_offset, layout::mr_fd | layout::mr_buf}) {
+    attr.comp_mask = mask;
+    EXPECT_EQ(refusal(reg_mr_ex(pd_, &attr)), EINVAL) << mask;
+  }
+  attr.comp_mask = layout::mr_fd | layout::mr_fd_offset | layout::mr_iova;
+  EXPECT_EQ(refusal(reg_mr_ex(pd_, &attr)), EOPNOTSUPP);
+  attr.comp_mask = layout::mr_addr;
+  attr.access = IBV_ACCESS_REMOTE_WRITE;
+  EXPECT_EQ(refusal(reg_mr_ex(pd_, &attr)), EINVAL);
+  EXPECT_EQ(refusal(reg_mr_ex(pd_, nullptr)), EINVAL);
+  EXPECT_EQ(refusal(reg_mr_ex(nullptr, &attr)), EINVAL);
+}
+
+// ibv_alloc_buf(3)
+TEST_F(VerbsCalls, BuffersAreOfADomain) {
+  ibv_buf* buf = nullptr;
+  EXPECT_EQ(refusal(alloc_buf(pd_, 0, &buf)), EINVAL);
+  EXPECT_EQ(refusal(alloc_buf(nullptr, 1, &buf)), EINVAL);
+  EXPECT_EQ(refusal(alloc_buf(pd_, 1, nullptr)), EINVAL);
+  EXPECT_EQ(refusal(alloc_buf(pd_, SIZE_MAX, &buf)), ENOMEM);
+  EXPECT_EQ(refusal(alloc_buf(pd_, SIZE_MAX / 2, &buf)), ENOMEM);
+  auto* base = static_cast<char*>(alloc_buf(pd_, 5000, &buf));
+  ASSERT_NE(base, nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(base) % 4096, 0U);
+  std::memset(base, 1, 5000);
+  ibv_mr* mr = reg_buf_mr(pd_, buf, base + 5000 - 8, 8, 0);
+  ASSERT_NE(mr, nullptr);
+  EXPECT_EQ(mr->addr, base + 5000 - 8);
+  EXPECT_EQ(dereg_mr(mr), 0);
+  EXPECT_EQ(refusal(reg_buf_mr(pd_, buf, base + 5000 - 8, 9, 0)), EINVAL);
+  EXPECT_EQ(refusal(reg_buf_mr(pd_, buf, base - 1, 8, 0)), EINVAL);
+  EXPECT_EQ(refusal(reg_buf_mr(pd_, buf, base + 8, SIZE_MAX, 0)), EINVAL);
+  EXPECT_EQ(refusal(reg_buf_mr(pd_, nullptr, base, 8, 0)), EINVAL);
+  ibv_pd* other = alloc_pd(context());
+  EXPECT_EQ(refusal(reg_buf_mr(other, buf, base, 8, 0)), EINVAL);
+  EXPECT_EQ(dealloc_pd(other), 0);
+  free_buf(buf);
+  free_buf(nullptr);
+}
+
 TEST_F(VerbsCalls, ValuesAreCopiedAsFarAsTheCallerHasRoom) {
   union {
     ibv_port_attr port;

@@ -22,7 +22,10 @@ struct Knobs {
   unsigned access = 0;
   uint64_t iova = 0;
   uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
-  ibv_gid gids[3]{};  // zeros: empty
+  uint8_t width = 2;
+  uint8_t speed = 32;
+  uint32_t speed_ex = 0;  // not 0: the provider was built with later headers
+  ibv_gid gids[3]{};      // zeros: empty
 };
 inline Knobs knobs;
 inline const weft_verbs_services* services = nullptr;
@@ -84,6 +87,10 @@ inline int query_port(ibv_context*, uint8_t port, ibv_port_attr* attr) {
   attr->pkey_tbl_len = 2;
   attr->link_layer = knobs.link_layer;
   attr->port_cap_flags2 = 0xabcd;
+  attr->active_width = knobs.width;
+  attr->active_speed = knobs.speed;
+  if (knobs.speed_ex != 0)
+    std::memcpy(reinterpret_cast<unsigned char*>(attr) + layout::active_speed_ex_at, &knobs.speed_ex, 4);
   return 0;
 }
 inline int query_gid(ibv_context*, uint8_t, uint32_t index, ibv_gid_entry* entry) {

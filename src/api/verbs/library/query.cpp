@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "api/verbs/library/calls.hpp"
 
@@ -22,6 +23,20 @@ int gid_entry(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry
   entry->gid_index = index;
   entry->port_num = port;
   return code;
+}
+
+struct Code {
+  uint32_t code;
+  uint32_t value;
+};
+// ibv_port_attr::active_width in lanes, active_speed and active_speed_ex in 100 Mbit/s of one lane, as ibv_devinfo(1) prints them.
+constexpr Code widths[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
+constexpr Code speeds[] = {{1, 25},   {2, 50},   {4, 100},    {8, 100},   {16, 140},
+                           {32, 250}, {64, 500}, {128, 1000}, {256, 2000}};
+
+uint64_t value_of(std::span<const Code> codes, uint32_t code) noexcept {
+  const auto found = std::ranges::find(codes, code, &Code::code);
+  return found != codes.end() ? found->value : 0;
 }
 
 // How many entries fitted, or a negative errno.
@@ -63,9 +78,21 @@ int query_device(ibv_context* context, ibv_device_attr* attr) noexcept {
 
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t bytes) noexcept {
   if (attr == nullptr) return EINVAL;
-  ibv_port_attr full{};
-  if (const int code = call(ops_of(context).query_port, context, port, &full)) return code;
+  layout::PortAttr full{};
+  if (const int code = call(ops_of(context).query_port, context, port, &full.attr)) return code;
   copy_out(attr, bytes, full);
+  return 0;
+}
+
+int query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed) noexcept {
+  if (speed == nullptr || port == 0 || port > UINT8_MAX) return EINVAL;
+  layout::PortAttr full{};
+  if (const int code = query_port(context, static_cast<uint8_t>(port), &full.attr, sizeof full)) return code;
+  const uint32_t extended = active_speed_ex(full);
+  const uint64_t lanes = value_of(widths, full.attr.active_width);
+  const uint64_t of_a_lane = value_of(speeds, extended != 0 ? extended : full.attr.active_speed);
+  if (lanes == 0 || of_a_lane == 0) return EOPNOTSUPP;
+  *speed = lanes * of_a_lane;
   return 0;
 }
 

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+// A program of rdma-core 59, 62 and 64: their calls on the built-in device, each bound at its node. Compiled with the headers of any generation. Prints
+// "ok", or what is wrong and ends with 1.
+#include "api/verbs/library/generations.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+extern "C" {
+ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attr);
+ibv_dmah* ibv_alloc_dmah(ibv_context* context, ibv_dmah_init_attr* attr);
+int ibv_dealloc_dmah(ibv_dmah* dmah);
+int ibv_dm_export_dmabuf_fd(ibv_dm* dm);
+int ibv_query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed);
+void* ibv_alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf);
+void ibv_free_buf(ibv_buf* buf);
+ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* addr, size_t length, int access);
+}
+
+#define CHECK(good)                                                                                  \
+  do {                                                                                               \
+    if (!(good)) {                                                                                   \
+      std::printf("FAILED: generations.cpp:%d: %s (errno: %s)\n", __LINE__, #good, strerror(errno)); \
+      std::exit(1);                                                                                  \
+    }                                                                                                \
+  } while (0)
+
+namespace {
+
+namespace layout = weft::verbs::layout;
+
+ibv_mr* reg(ibv_pd* pd, layout::MrInitAttr attr) {
+  return ibv_reg_mr_ex(pd, reinterpret_cast<ibv_mr_init_attr*>(&attr));
+}
+
+void connect(ibv_qp* qp, ibv_gid gid, uint32_t qpn) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = IBV_MTU_1024;
+  attr.dest_qp_num = qpn;
+  attr.ah_attr.is_global = 1;
+  attr.ah_attr.port_num = 1;
+  attr.ah_attr.grh.dgid = gid;
+  attr.ah_attr.grh.hop_limit = 64;
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = 14;
+  attr.retry_cnt = 7;
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                          IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+// 64 bytes from `from` to `address` of the peer; the status of the completion.
+ibv_wc_status write(ibv_qp* qp, const ibv_mr* from, uint64_t address, uint32_t rkey) {
+  ibv_sge element{reinterpret_cast<uintptr_t>(from->addr), 64, from->lkey};
+  ibv_send_wr wr{};
+  wr.sg_list = &element;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = address;
+  wr.wr.rdma.rkey = rkey;
+  ibv_send_wr* bad = nullptr;
+  CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+  ibv_wc wc{};
+  int count = 0;
+  for (int tries = 0; count == 0 && tries < 100'000; ++tries) {
+    count = ibv_poll_cq(qp->send_cq, 1, &wc);
+    if (count == 0) usleep(20);
+  }
+  CHECK(count == 1);
+  return wc.status;
+}
+
+}  // namespace
+
+int main() {
+  ibv_device** list = ibv_get_device_list(nullptr);
+  CHECK(list != nullptr && *list != nullptr);
+  ibv_context* context = ibv_open_device(*list);
+  ibv_free_device_list(list);
+  CHECK(context != nullptr);
+  ibv_pd *pd = ibv_alloc_pd(context), *other = ibv_alloc_pd(context);
+  CHECK(pd != nullptr && other != nullptr);
+
+  uint64_t speed = 0;
+  CHECK(ibv_query_port_speed(context, 1, &speed) == 0 && speed == 1000);
+  CHECK(ibv_query_port_speed(context, 2, &speed) == EINVAL && errno == EINVAL);
+  CHECK(ibv_dm_export_dmabuf_fd(nullptr) == -1 && errno == EOPNOTSUPP);
+
+  layout::DmahInitAttr hints{layout::dmah_cpu_id | layout::dmah_memory_type, 0, 0, 1};
+  auto* dmah = ibv_alloc_dmah(context, reinterpret_cast<ibv_dmah_init_attr*>(&hints));
+  CHECK(dmah != nullptr);
+  hints.comp_mask = 0x80;
+  CHECK(ibv_alloc_dmah(context, reinterpret_cast<ibv_dmah_init_attr*>(&hints)) == nullptr && errno == EINVAL);
+
+  ibv_buf* buf = nullptr;
+  auto* base = static_cast<char*>(ibv_alloc_buf(pd, 10000, &buf));
+  CHECK(base != nullptr && buf != nullptr && reinterpret_cast<uintptr_t>(base) % 4096 == 0);
+  constexpr int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  CHECK(ibv_reg_buf_mr(other, buf, base, 10000, rights) == nullptr && errno == EINVAL);
+  CHECK(ibv_reg_buf_mr(pd, buf, base, 10001, rights) == nullptr && errno == EINVAL);
+  ibv_mr* of_buffer = ibv_reg_buf_mr(pd, buf, base + 4096, 4096, rights);
+  CHECK(of_buffer != nullptr && of_buffer->addr == base + 4096 && of_buffer->length == 4096);
+
+  alignas(64) static char memory[4096];
+  layout::MrInitAttr attr{};
+  attr.length = sizeof memory;
+  attr.access = rights;
+  attr.addr = memory;
+  attr.comp_mask = layout::mr_addr | layout::mr_dmah;
+  attr.dmah = reinterpret_cast<layout::Dmah*>(dmah);
+  ibv_mr* by_address = reg(pd, attr);
+  CHECK(by_address != nullptr && by_address->addr == memory);
+  attr.comp_mask = layout::mr_addr | layout::mr_iova;
+  attr.iova = 0x10000;
+  ibv_mr* by_iova = reg(pd, attr);
+  CHECK(by_iova != nullptr);
+  attr.comp_mask = layout::mr_fd | layout::mr_fd_offset;
+  CHECK(reg(pd, attr) == nullptr && errno == EOPNOTSUPP);
+  attr.comp_mask = layout::mr_fd | layout::mr_addr;
+  CHECK(reg(pd, attr) == nullptr && errno == EINVAL);
+
+  ibv_cq* cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {4, 1, 1, 1, 0};
+  ibv_qp *one = ibv_create_qp(pd, &init), *two = ibv_create_qp(pd, &init);
+  CHECK(cq != nullptr && one != nullptr && two != nullptr);
+  ibv_gid gid;
+  CHECK(ibv_query_gid(context, 1, 0, &gid) == 0);
+  connect(one, gid, two->qp_num);
+  connect(two, gid, one->qp_num);
+  std::memset(memory, 'a', sizeof memory);
+  CHECK(write(one, by_address, reinterpret_cast<uintptr_t>(base) + 5000, of_buffer->rkey) == IBV_WC_SUCCESS);
+  CHECK(base[5000] == 'a' && base[5063] == 'a' && base[5064] == 0 && base[4999] == 0);
+  std::memset(base + 4096, 'b', 64);
+  CHECK(write(one, of_buffer, 0x10000 + 128, by_iova->rkey) == IBV_WC_SUCCESS);
+  CHECK(memory[127] == 'a' && memory[128] == 'b' && memory[191] == 'b' && memory[192] == 'a');
+
+  CHECK(ibv_dereg_mr(by_iova) == 0 && ibv_dereg_mr(by_address) == 0 && ibv_dereg_mr(of_buffer) == 0);
+  ibv_free_buf(buf);
+  CHECK(ibv_dealloc_dmah(dmah) == 0);
+  CHECK(ibv_destroy_qp(one) == 0 && ibv_destroy_qp(two) == 0 && ibv_destroy_cq(cq) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0 && ibv_dealloc_pd(other) == 0 && ibv_close_device(context) == 0);
+  std::puts("ok");
+  return 0;
+}
