@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// A program of rdma-core 59, 62 and 64: their calls on the built-in device, each bound at its node. Compiled with the headers of any generation. Prints
-// "ok", or what is wrong and ends with 1.
+// A program of rdma-core 59, 62, 64 and 65: their calls on the built-in device, each bound at its node, and those that ibv_devinfo(1) of each release
+// is bound to. Compiled with the headers of any generation. Prints "ok", or what is wrong and ends with 1.
 #include "api/verbs/library/generations.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 extern "C" {
 ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attr);
@@ -19,6 +21,9 @@ int ibv_query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed);
 void* ibv_alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf);
 void ibv_free_buf(ibv_buf* buf);
 ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* addr, size_t length, int access);
+int _ibv_query_comp_cntr_caps(ibv_context* context, ibv_comp_cntr_caps* caps, size_t bytes);
+ibv_comp_cntr* ibv_create_comp_cntr(ibv_context* context, ibv_comp_cntr_init_attr* attr);
+int ibv_export_buf_dmabuf_fd(ibv_buf* buf);
 }
 
 #define CHECK(good)                                                                                  \
@@ -83,6 +88,28 @@ ibv_wc_status write(ibv_qp* qp, const ibv_mr* from, uint64_t address, uint32_t r
   return wc.status;
 }
 
+// Private nodes: what one release's programs of rdma-core find is the same at each.
+void check_private_nodes(ibv_context* context) {
+  for (const char* node : {"IBVERBS_PRIVATE_34", "IBVERBS_PRIVATE_57", "IBVERBS_PRIVATE_59",
+                           "IBVERBS_PRIVATE_64", "IBVERBS_PRIVATE_65"}) {
+    auto* gid_type = reinterpret_cast<int (*)(ibv_context*, uint8_t, unsigned, int*)>(
+        dlvsym(RTLD_DEFAULT, "ibv_query_gid_type", node));
+    CHECK(gid_type != nullptr);
+    int type = -1;
+    CHECK(gid_type(context, 1, 0, &type) == 0 && type == 1);
+    auto* opcode = reinterpret_cast<const char* (*)(int)>(dlvsym(RTLD_DEFAULT, "ibv_wr_opcode_str", node));
+    CHECK(opcode != nullptr && std::strcmp(opcode(IBV_WR_SEND), "send") == 0);
+    auto* create_cq = reinterpret_cast<int (*)()>(dlvsym(RTLD_DEFAULT, "ibv_cmd_create_cq_ex2", node));
+    CHECK(create_cq != nullptr && create_cq() == EOPNOTSUPP);
+    const auto* disassociates =
+        static_cast<const bool*>(dlvsym(RTLD_DEFAULT, "verbs_allow_disassociate_destroy", node));
+    CHECK(disassociates != nullptr && !*disassociates);
+    char name[64];
+    std::snprintf(name, sizeof name, "verbs_register_driver_%s", std::strrchr(node, '_') + 1);
+    CHECK(dlvsym(RTLD_DEFAULT, name, node) != nullptr);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -94,6 +121,9 @@ int main() {
   ibv_pd *pd = ibv_alloc_pd(context), *other = ibv_alloc_pd(context);
   CHECK(pd != nullptr && other != nullptr);
 
+  check_private_nodes(context);
+  CHECK(_ibv_query_comp_cntr_caps(context, nullptr, 0) == EOPNOTSUPP && errno == EOPNOTSUPP);
+  CHECK(ibv_create_comp_cntr(context, nullptr) == nullptr && errno == EOPNOTSUPP);
   uint64_t speed = 0;
   CHECK(ibv_query_port_speed(context, 1, &speed) == 0 && speed == 1000);
   CHECK(ibv_query_port_speed(context, 2, &speed) == EINVAL && errno == EINVAL);
@@ -108,6 +138,7 @@ int main() {
   ibv_buf* buf = nullptr;
   auto* base = static_cast<char*>(ibv_alloc_buf(pd, 10000, &buf));
   CHECK(base != nullptr && buf != nullptr && reinterpret_cast<uintptr_t>(base) % 4096 == 0);
+  CHECK(ibv_export_buf_dmabuf_fd(buf) == -1 && errno == EOPNOTSUPP);
   constexpr int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   CHECK(ibv_reg_buf_mr(other, buf, base, 10000, rights) == nullptr && errno == EINVAL);
   CHECK(ibv_reg_buf_mr(pd, buf, base, 10001, rights) == nullptr && errno == EINVAL);

@@ -127,6 +127,11 @@ WEFT_EXPORT void ibv_free_buf(ibv_buf* buf) { errno_guarded<library::free_buf>(b
 WEFT_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* address, size_t length, int access) {
   return errno_guarded<library::reg_buf_mr>(pd, buf, address, length, access);
 }
+// Buffers are pages of the process.
+WEFT_EXPORT int ibv_export_buf_dmabuf_fd(ibv_buf*) {
+  errno = EOPNOTSUPP;
+  return -1;
+}
 // No device has memory of its own.
 WEFT_EXPORT int ibv_dm_export_dmabuf_fd(ibv_dm*) {
   errno = EOPNOTSUPP;
@@ -197,6 +202,24 @@ WEFT_EXPORT int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
 }
 WEFT_EXPORT int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
   return errno_guarded<library::detach_mcast>(qp, gid, lid);
+}
+
+// --- completion counters ---
+WEFT_EXPORT int _ibv_query_comp_cntr_caps(ibv_context*, ibv_comp_cntr_caps*, size_t) {
+  return errno = EOPNOTSUPP;
+}
+WEFT_EXPORT ibv_comp_cntr* ibv_create_comp_cntr(ibv_context*, ibv_comp_cntr_init_attr*) {
+  return library::refuse(EOPNOTSUPP);
+}
+WEFT_EXPORT int ibv_destroy_comp_cntr(ibv_comp_cntr*) { return errno = EOPNOTSUPP; }
+WEFT_EXPORT int ibv_set_comp_cntr(ibv_comp_cntr*, uint64_t) { return errno = EOPNOTSUPP; }
+WEFT_EXPORT int ibv_set_err_comp_cntr(ibv_comp_cntr*, uint64_t) { return errno = EOPNOTSUPP; }
+WEFT_EXPORT int ibv_inc_comp_cntr(ibv_comp_cntr*, uint64_t) { return errno = EOPNOTSUPP; }
+WEFT_EXPORT int ibv_inc_err_comp_cntr(ibv_comp_cntr*, uint64_t) { return errno = EOPNOTSUPP; }
+WEFT_EXPORT int ibv_read_comp_cntr(ibv_comp_cntr*, uint64_t*) { return errno = EOPNOTSUPP; }
+WEFT_EXPORT int ibv_read_err_comp_cntr(ibv_comp_cntr*, uint64_t*) { return errno = EOPNOTSUPP; }
+WEFT_EXPORT int ibv_qp_attach_comp_cntr(ibv_qp*, ibv_comp_cntr*, ibv_qp_attach_comp_cntr_attr*) {
+  return errno = EOPNOTSUPP;
 }
 
 // --- address handles ---

@@ -14,6 +14,10 @@ struct ibv_mr_init_attr;
 struct ibv_dmah_init_attr;
 struct ibv_dmah;
 struct ibv_buf;
+struct ibv_comp_cntr;
+struct ibv_comp_cntr_caps;
+struct ibv_comp_cntr_init_attr;
+struct ibv_qp_attach_comp_cntr_attr;
 
 namespace weft::verbs::layout {
 

@@ -50,7 +50,25 @@ constexpr const char* events[] = {"CQ error",
                                   "last WQE reached",
                                   "client reregistration",
                                   "GID table change",
-                                  "WQ fatal"};
+                                  "WQ fatal",
+                                  "Device link speed change"};
+
+constexpr const char* opcodes[] = {"rdma-write",
+                                   "rdma-write-with-imm",
+                                   "send",
+                                   "send-with-imm",
+                                   "rdma-read",
+                                   "atomic-cmp-and-swp",
+                                   "atomic-fetch-and-add",
+                                   "local-inv",
+                                   "bind-mw",
+                                   "send-with-inv",
+                                   "tso",
+                                   "driver1",
+                                   "unknown",
+                                   "unknown",
+                                   "flush",
+                                   "atomic-write"};
 
 constexpr const char* nodes[] = {"unknown",           "InfiniBand channel adapter",
                                  "InfiniBand switch", "InfiniBand router",
@@ -98,6 +116,7 @@ const Rate* find(int value) noexcept {
 
 const char* status_text(int status) noexcept { return name(statuses, status); }
 const char* event_text(int type) noexcept { return name(events, type); }
+const char* opcode_text(int opcode) noexcept { return name(opcodes, opcode); }
 const char* node_text(int type) noexcept { return name(nodes, type); }
 const char* state_text(int state) noexcept { return name(states, state); }
 

@@ -6,9 +6,10 @@
 
 namespace weft::verbs {
 
-// "unknown" for a value that <infiniband/verbs.h> does not have.
+// "unknown" for a value that <infiniband/verbs.h> of rdma-core 65 does not have.
 const char* status_text(int status) noexcept;
 const char* event_text(int type) noexcept;
+const char* opcode_text(int opcode) noexcept;  // of enum ibv_wr_opcode
 const char* node_text(int type) noexcept;
 const char* state_text(int state) noexcept;
 

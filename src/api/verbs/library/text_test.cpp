@@ -11,6 +11,10 @@ TEST(VerbsText, NamesAndRates) {
   EXPECT_STREQ(status_text(IBV_WC_RETRY_EXC_ERR), "transport retry counter exceeded");
   EXPECT_STREQ(status_text(-1), "unknown");
   EXPECT_STREQ(event_text(IBV_EVENT_GID_CHANGE), "GID table change");
+  EXPECT_STREQ(event_text(20), "Device link speed change");
+  EXPECT_STREQ(opcode_text(IBV_WR_RDMA_READ), "rdma-read");
+  EXPECT_STREQ(opcode_text(14), "flush");
+  EXPECT_STREQ(opcode_text(16), "unknown");
   EXPECT_STREQ(node_text(IBV_NODE_CA), "InfiniBand channel adapter");
   EXPECT_STREQ(state_text(IBV_PORT_ACTIVE), "active");
   EXPECT_EQ(rate_to_mult(IBV_RATE_40_GBPS), 16);
@@ -31,7 +35,10 @@ TEST(VerbsText, IsThatOfTheStockLibrary) {
   const auto number = [&](const char* name) { return reinterpret_cast<int (*)(int)>(dlsym(stock, name)); };
   for (int i = -1; i < 40; ++i) {
     EXPECT_STREQ(status_text(i), text("ibv_wc_status_str")(i));
-    EXPECT_STREQ(event_text(i), text("ibv_event_type_str")(i));
+    // An event of rdma-core 62.
+    if (i != 20) {
+      EXPECT_STREQ(event_text(i), text("ibv_event_type_str")(i));
+    }
     EXPECT_STREQ(node_text(i), text("ibv_node_type_str")(i));
     EXPECT_STREQ(state_text(i), text("ibv_port_state_str")(i));
     EXPECT_EQ(rate_to_mult(i), number("ibv_rate_to_mult")(i));
