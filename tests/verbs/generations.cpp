@@ -51,6 +51,7 @@ void connect(ibv_qp* qp, ibv_gid gid, uint32_t qpn) {
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = IBV_MTU_1024;
   attr.dest_qp_num = qpn;
+  attr.max_dest_rd_atomic = 1;
   attr.ah_attr.is_global = 1;
   attr.ah_attr.port_num = 1;
   attr.ah_attr.grh.dgid = gid;
@@ -60,20 +61,23 @@ void connect(ibv_qp* qp, ibv_gid gid, uint32_t qpn) {
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
   attr.qp_state = IBV_QPS_RTS;
   attr.timeout = 14;
+  attr.max_rd_atomic = 1;
   attr.retry_cnt = 7;
   CHECK(ibv_modify_qp(qp, &attr,
                       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                           IBV_QP_MAX_QP_RD_ATOMIC) == 0);
 }
 
-// 64 bytes from `from` to `address` of the peer; the status of the completion.
-ibv_wc_status write(ibv_qp* qp, const ibv_mr* from, uint64_t address, uint32_t rkey) {
-  ibv_sge element{reinterpret_cast<uintptr_t>(from->addr), 64, from->lkey};
+// 64 bytes, or the 8 of an ATOMIC WRITE, from `from` to `address` of the peer; the status of the completion.
+ibv_wc_status write(ibv_qp* qp, const ibv_mr* from, uint64_t address, uint32_t rkey,
+                    ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE, unsigned flags = 0) {
+  ibv_sge element{reinterpret_cast<uintptr_t>(from->addr), opcode == IBV_WR_RDMA_WRITE ? 64U : 8U,
+                  from->lkey};
   ibv_send_wr wr{};
   wr.sg_list = &element;
   wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.opcode = opcode;
+  wr.send_flags = IBV_SEND_SIGNALED | flags;
   wr.wr.rdma.remote_addr = address;
   wr.wr.rdma.rkey = rkey;
   ibv_send_wr* bad = nullptr;
@@ -85,6 +89,8 @@ ibv_wc_status write(ibv_qp* qp, const ibv_mr* from, uint64_t address, uint32_t r
     if (count == 0) usleep(20);
   }
   CHECK(count == 1);
+  CHECK(wc.status != IBV_WC_SUCCESS ||
+        wc.opcode == (opcode == IBV_WR_RDMA_WRITE ? IBV_WC_RDMA_WRITE : IBV_WC_ATOMIC_WRITE));
   return wc.status;
 }
 
@@ -180,6 +186,13 @@ int main() {
   std::memset(base + 4096, 'b', 64);
   CHECK(write(one, of_buffer, 0x10000 + 128, by_iova->rkey) == IBV_WC_SUCCESS);
   CHECK(memory[127] == 'a' && memory[128] == 'b' && memory[191] == 'b' && memory[192] == 'a');
+  std::memset(base + 4096, 'c', 64);
+  CHECK(write(one, of_buffer, 0x10000 + 256, by_iova->rkey, IBV_WR_ATOMIC_WRITE) == IBV_WC_SUCCESS);
+  CHECK(memory[255] == 'a' && memory[256] == 'c' && memory[263] == 'c' && memory[264] == 'a');
+  std::memset(base + 4096, 'd', 64);
+  CHECK(write(one, of_buffer, 0x10000 + 256, by_iova->rkey, IBV_WR_ATOMIC_WRITE, IBV_SEND_INLINE) ==
+        IBV_WC_SUCCESS);
+  CHECK(memory[255] == 'a' && memory[256] == 'd' && memory[263] == 'd' && memory[264] == 'a');
 
   CHECK(ibv_dereg_mr(by_iova) == 0 && ibv_dereg_mr(by_address) == 0 && ibv_dereg_mr(of_buffer) == 0);
   ibv_free_buf(buf);

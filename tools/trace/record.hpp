@@ -221,6 +221,7 @@ constexpr Call calls[] = {
     {"LOCAL INVALIDATE", Side::transmit},
     {"BIND MW", Side::transmit},
     {"another work request", Side::transmit},
+    {"ATOMIC WRITE", Side::transmit},
 };
 
 // The place of a call in `calls`; a name that is not there does not compile.

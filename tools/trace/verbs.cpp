@@ -74,6 +74,8 @@ Kind kind_of(ibv_wr_opcode opcode) noexcept {
       return {number("COMPARE AND SWAP")};
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
       return {number("FETCH AND ADD")};
+    case IBV_WR_ATOMIC_WRITE:
+      return {number("ATOMIC WRITE")};
     case IBV_WR_LOCAL_INV:
       return {number("LOCAL INVALIDATE")};
     case IBV_WR_BIND_MW:

@@ -64,6 +64,8 @@ const char* name_of(SendOpcode opcode) noexcept {
       return "COMPARE AND SWAP";
     case SendOpcode::FetchAdd:
       return "FETCH AND ADD";
+    case SendOpcode::AtomicWrite:
+      return "ATOMIC WRITE";
     case SendOpcode::LocalInvalidate:
       return "LOCAL INVALIDATE";
     case SendOpcode::BindWindow:
@@ -101,6 +103,8 @@ const char* name_of_packet(uint8_t opcode) noexcept {
       return "COMPARE AND SWAP";
     case Operation::FetchAdd:
       return "FETCH AND ADD";
+    case Operation::AtomicWrite:
+      return "ATOMIC WRITE";
     case Operation::Acknowledge:
       return "acknowledgement";
     case Operation::AtomicAcknowledge:

@@ -201,11 +201,17 @@ void Requester::on_read_response(QueuePair& qp, const Packet& packet, uint64_t n
   RequesterState& r = qp.requester;
   const uint32_t psn = packet.bth.psn;
   uint32_t index = 0;
-  if (!find_open(qp, psn, index) || qp.sends.at(index).opcode != SendOpcode::Read) {
+  if (!find_open(qp, psn, index) || (qp.sends.at(index).opcode != SendOpcode::Read &&
+                                     qp.sends.at(index).opcode != SendOpcode::AtomicWrite)) {
     ++services_.counters.ghosts;
     return;
   }
   if (!reach(qp, index, psn, now)) return;
+  if (qp.sends.at(index).opcode == SendOpcode::AtomicWrite) {
+    const bool is_answer =
+        packet.operation() == wire::roce::Operation::ReadResponseOnly && packet.payload.empty();
+    return is_answer ? advance(qp, psn_add(psn, 1), now) : fail_send(qp, Status::BadResponse, now);
+  }
   const SendEntry& e = qp.sends.at(index);
   const auto at = static_cast<uint32_t>(psn_diff(psn, e.first_psn));
   WEFT_ASSERT(psn == r.oldest);

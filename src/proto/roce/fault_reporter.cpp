@@ -60,7 +60,8 @@ bool FaultReporter::find_bad_element(std::span<const Element> elements, uint32_t
   switch (status) {
     case Status::LocalProtection:
       fault.has_memory = false;
-      if (!find_bad_element({qp.sends.elements(qp.sends.head), e.count}, qp.pd, e.is_answered(), fault))
+      if (!find_bad_element({qp.sends.elements(qp.sends.head), e.count}, qp.pd,
+                            e.is_answered() && e.opcode != SendOpcode::AtomicWrite, fault))
         fault.cause = WEFT_FAULT_LKEY_UNKNOWN;  // it was so a moment ago
       break;
     case Status::LocalOperation:

@@ -13,7 +13,7 @@ bool Adapter::allowed(QpType type, SendOpcode opcode) noexcept {
   switch (type) {
     case QpType::Rc:
     case QpType::XrcSend:
-      return opcode <= SendOpcode::SendInvalidate;
+      return opcode <= SendOpcode::SendInvalidate || opcode == SendOpcode::AtomicWrite;
     case QpType::Uc:
       return plain || opcode == SendOpcode::Write || opcode == SendOpcode::WriteImmediate ||
              opcode == SendOpcode::BindWindow || opcode == SendOpcode::LocalInvalidate;
@@ -33,6 +33,10 @@ int Adapter::check(const QueuePair& qp, const SendRequest& request) const noexce
   if (length > (qp.type == QpType::Ud ? datagram_bytes_max : message_bytes_max)) return -EINVAL;
   const bool is_atomic = request.opcode == SendOpcode::CompareSwap || request.opcode == SendOpcode::FetchAdd;
   if (is_atomic && length != sizeof(uint64_t)) return -EINVAL;
+  if (request.opcode == SendOpcode::AtomicWrite) {
+    const bool has_value = (request.flags & inline_data) != 0;
+    return length == (has_value ? 0 : sizeof(uint64_t)) ? 0 : -EINVAL;
+  }
   if ((request.flags & inline_data) == 0) return 0;
   const bool carries =
       request.opcode <= SendOpcode::SendImmediate || request.opcode == SendOpcode::SendInvalidate;
@@ -90,8 +94,9 @@ void Adapter::log_refused(const QueuePair& qp, const SendRequest& request) const
   } else if (check(qp, request) != 0) {
     fault.cause = WEFT_FAULT_POST_LENGTH;
     fault.wanted = length;
-    const bool is_atomic =
-        request.opcode == SendOpcode::CompareSwap || request.opcode == SendOpcode::FetchAdd;
+    const bool is_atomic = request.opcode == SendOpcode::CompareSwap ||
+                           request.opcode == SendOpcode::FetchAdd ||
+                           request.opcode == SendOpcode::AtomicWrite;
     fault.given = is_atomic               ? sizeof(uint64_t)
                   : qp.type == QpType::Ud ? datagram_bytes_max
                                           : message_bytes_max;

@@ -265,7 +265,14 @@ struct SendEntry {
   bool is_atomic() const noexcept {
     return opcode == SendOpcode::CompareSwap || opcode == SendOpcode::FetchAdd;
   }
-  bool is_answered() const noexcept { return opcode == SendOpcode::Read || is_atomic(); }
+  // The peer answers with more than an acknowledgement.
+  bool is_answered() const noexcept {
+    constexpr uint32_t answered = 1U << static_cast<unsigned>(SendOpcode::Read) |
+                                  1U << static_cast<unsigned>(SendOpcode::CompareSwap) |
+                                  1U << static_cast<unsigned>(SendOpcode::FetchAdd) |
+                                  1U << static_cast<unsigned>(SendOpcode::AtomicWrite);
+    return (answered >> static_cast<unsigned>(opcode) & 1) != 0;
+  }
   bool is_local() const noexcept {
     return opcode == SendOpcode::LocalInvalidate || opcode == SendOpcode::BindWindow;
   }

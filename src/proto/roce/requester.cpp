@@ -57,6 +57,8 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
       return CompletionOpcode::CompareSwap;
     case SendOpcode::FetchAdd:
       return CompletionOpcode::FetchAdd;
+    case SendOpcode::AtomicWrite:
+      return CompletionOpcode::AtomicWrite;
     case SendOpcode::LocalInvalidate:
       return CompletionOpcode::LocalInvalidate;
     case SendOpcode::BindWindow:
@@ -80,13 +82,14 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
   p.invalidate = e.invalidate;
 }
 
-// A READ from its packet `done` on, or an atomic.
+// A READ from its packet `done` on, an atomic, or an ATOMIC WRITE.
 [[gnu::always_inline]] inline void describe_answered(const QueuePair& qp, const SendEntry& e, uint32_t done,
                                                      wire::roce::Packet& p) noexcept {
   const uint64_t offset = uint64_t{done} * qp.attributes.mtu_bytes();
   const Operation op = e.opcode == SendOpcode::Read          ? Operation::ReadRequest
                        : e.opcode == SendOpcode::CompareSwap ? Operation::CompareSwap
-                                                             : Operation::FetchAdd;
+                       : e.opcode == SendOpcode::FetchAdd    ? Operation::FetchAdd
+                                                             : Operation::AtomicWrite;
   p.bth.opcode = wire::roce::opcode(transport_of(qp), op);
   p.bth.destination = qp.attributes.destination;
   p.bth.psn = psn_add(e.first_psn, done);
@@ -94,6 +97,7 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
   p.bth.ack_request = true;
   p.xrc_srqn = e.remote_srqn;
   p.reth = {e.remote_address + offset, e.remote_key, static_cast<uint32_t>(e.length - offset)};
+  if (op == Operation::AtomicWrite) p.reth.length = sizeof(uint64_t);
   p.atomic = {e.remote_address, e.remote_key, e.opcode == SendOpcode::CompareSwap ? e.swap : e.compare_add,
               e.opcode == SendOpcode::CompareSwap ? e.compare_add : 0};
 }
@@ -189,6 +193,17 @@ bool Requester::gather(QueuePair& qp, uint32_t index, uint64_t offset, size_t le
     offset = 0;
   }
   return length == 0;
+}
+
+// The payload of an answered request: 8 bytes of an ATOMIC WRITE, nothing of the others.
+bool Requester::gather_answered(QueuePair& qp, uint32_t index, iovec* parts, size_t& count,
+                                size_t& length) noexcept {
+  SendEntry& e = qp.sends.at(index);
+  if (e.opcode != SendOpcode::AtomicWrite) return true;
+  length = sizeof(uint64_t);
+  if ((e.flags & inline_data) == 0) return gather(qp, index, 0, length, parts, count);
+  parts[count++] = {&e.compare_add, length};
+  return true;
 }
 
 bool Requester::scatter(QueuePair& qp, uint32_t index, uint64_t offset,
@@ -299,7 +314,7 @@ Sent Requester::transmit(QueuePair& qp, uint64_t now, int budget) noexcept {
   return Sent::Idle;
 }
 
-// A READ or an atomic: one packet; a READ that was answered in part asks for the rest.
+// A READ, an atomic or an ATOMIC WRITE: one packet; a READ that was answered in part asks for the rest.
 Sent Requester::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   const uint32_t done = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));
@@ -309,7 +324,16 @@ Sent Requester::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noe
   const bool again = psn_diff(p.bth.psn, r.next) < 0;
   WEFT_ASSERT(again || p.bth.psn == r.next);
   Parts parts;
-  if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), 1, 0)) return Sent::NoRoom;
+  size_t count = 1;
+  size_t length = 0;
+  if (!gather_answered(qp, r.cursor, parts.data(), count, length)) {
+    if (r.cursor == qp.sends.head) {
+      fail_send(qp, Status::LocalProtection, now);
+      return Sent::Idle;
+    }
+    return asks_again(qp) ? Sent::More : Sent::Idle;  // when all before it is complete
+  }
+  if (!services_.send_packet(qp, qp.attributes.path, p, parts.data(), count, length)) return Sent::NoRoom;
   if (again) {
     ++services_.counters.sent_again;
     ++qp.sent_again;
@@ -391,20 +415,22 @@ Sent Requester::repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, ui
   Parts parts;
   size_t count = 1;
   size_t length = 0;
+  const auto cannot_gather = [&] {
+    if (index == qp.sends.head) {
+      fail_send(qp, Status::LocalProtection, now);
+      return Sent::Idle;
+    }
+    go_back(qp);  // it fails when all before it is complete
+    return Sent::More;
+  };
   if (e.is_answered()) {
     describe_answered(qp, e, number, p);
+    if (!gather_answered(qp, index, parts.data(), count, length)) return cannot_gather();
   } else {
     const size_t mtu = qp.attributes.mtu_bytes();
     const uint64_t offset = uint64_t{number} * mtu;
     length = std::min<uint64_t>(mtu, e.length - offset);
-    if (!gather(qp, index, offset, length, parts.data(), count)) {
-      if (index == qp.sends.head) {
-        fail_send(qp, Status::LocalProtection, now);
-        return Sent::Idle;
-      }
-      go_back(qp);  // it fails when all before it is complete
-      return Sent::More;
-    }
+    if (!gather(qp, index, offset, length, parts.data(), count)) return cannot_gather();
     describe(qp, e, psn_add(e.first_psn, number), number == 0, number + 1 == e.packets, p);
     p.bth.ack_request = true;
   }

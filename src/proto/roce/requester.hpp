@@ -81,6 +81,7 @@ class Requester {
   Sent transmit_answered(QueuePair& qp, SendEntry& entry, uint64_t now) noexcept;
   Sent transmit_packet(QueuePair& qp, SendEntry& entry, uint64_t now) noexcept;
   Sent repeat_packet(QueuePair& qp, uint32_t index, uint32_t number, uint64_t now) noexcept;
+  bool gather_answered(QueuePair& qp, uint32_t index, iovec* parts, size_t& count, size_t& length) noexcept;
   bool gather(QueuePair& qp, uint32_t index, uint64_t offset, size_t length, iovec* parts,
               size_t& count) noexcept;
   bool scatter(QueuePair& qp, uint32_t index, uint64_t offset, std::span<const std::byte> from) noexcept;

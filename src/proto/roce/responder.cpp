@@ -175,9 +175,12 @@ void Responder::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
     Resource& one = r.resources[(r.newest_resource + resources - i) % resources];
     const int32_t at = psn_diff(packet.bth.psn, one.first_psn);
     if (!one.used || at < 0 || at >= static_cast<int32_t>(one.packets)) continue;
-    if (one.is_atomic != (op != Operation::ReadRequest)) return;
+    if (one.is_atomic != (op == Operation::CompareSwap || op == Operation::FetchAdd)) return;
+    if (one.is_atomic_write != (op == Operation::AtomicWrite)) return;
     uint32_t count = 1;
-    if (!one.is_atomic) {
+    if (one.is_atomic_write) {
+      if (packet.reth.key != one.key || packet.reth.address != one.address) return;
+    } else if (!one.is_atomic) {
       const size_t mtu = qp.attributes.mtu_bytes();
       const uint64_t offset = static_cast<uint64_t>(at) * mtu;
       const wire::roce::Reth& reth = packet.reth;
@@ -241,6 +244,7 @@ void Responder::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexc
   }
   if (op == Operation::ReadRequest) return on_read(qp, packet, now);
   if (op == Operation::CompareSwap || op == Operation::FetchAdd) return on_atomic(qp, packet, now);
+  if (op == Operation::AtomicWrite) return on_atomic_write(qp, packet, now);
   if (!payload_fits(qp, packet)) {
     services_.faults.report_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH,
                                     packet.psns * qp.attributes.mtu_bytes(), packet.payload.size());
@@ -477,6 +481,47 @@ void Responder::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noe
   one->packets = one->end = 1;
   one->address = eth.address;
   one->key = eth.key;
+  one->pd = pd;
+  r.msn = psn_add(r.msn, 1);
+  one->msn = r.msn;
+  r.expected = psn_add(r.expected, 1);
+  r.ack_due = false;
+}
+
+void Responder::on_atomic_write(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  ++services_.counters.one_sided;
+  ResponderState& r = qp.responder;
+  const wire::roce::Reth& reth = packet.reth;
+  uint64_t value = 0;
+  if (reth.length != sizeof value || packet.payload.size() != sizeof value) {
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, sizeof value,
+                                    packet.payload.size());
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
+  std::memcpy(&value, packet.payload.data(), sizeof value);
+  const uint32_t pd = remote_pd(qp, packet);
+  std::byte* at = nullptr;
+  if (reth.address % sizeof value == 0 &&
+      ((qp.attributes.access & remote_write) == 0 ||
+       !services_.memory.remote(reth.key, pd, qp.number, reth.address, sizeof value, remote_write, at))) {
+    services_.faults.report_access(qp, packet, reth.key, pd, reth.address, sizeof value, remote_write);
+    return refuse(qp, NakCode::RemoteAccess, now);
+  }
+  if (at == nullptr || reinterpret_cast<uintptr_t>(at) % sizeof value != 0) {
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_ATOMIC_ALIGNMENT, reth.address);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
+  Resource* one = new_resource(qp);
+  if (one == nullptr) {
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_TOO_MANY_READS, 0, qp.attributes.max_dest_reads);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
+  std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(at)).store(value, std::memory_order_release);
+  one->is_atomic_write = true;
+  one->first_psn = packet.bth.psn;
+  one->packets = one->end = 1;
+  one->address = reth.address;
+  one->key = reth.key;
   one->pd = pd;
   r.msn = psn_add(r.msn, 1);
   one->msn = r.msn;

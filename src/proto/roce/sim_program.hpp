@@ -152,11 +152,19 @@ class Program {
                         : random_.chance(0.7)            ? value
                                                          : value + 1;
         q.swap = random_.below(UINT64_MAX);
-        if (q.opcode == SendOpcode::FetchAdd) value += q.compare_add;
+        if (q.opcode == SendOpcode::FetchAdd && q.compare_add % 4 == 0) q.opcode = SendOpcode::AtomicWrite;
+        if (q.opcode == SendOpcode::AtomicWrite) value = q.compare_add;
+        else if (q.opcode == SendOpcode::FetchAdd) value += q.compare_add;
         else if (value == q.compare_add) value = q.swap;
         std::memcpy(peer.model.data() + at, &value, sizeof value);
+        if (q.opcode == SendOpcode::AtomicWrite && q.compare_add % 8 == 0) {
+          q.flags |= inline_data;
+          break;
+        }
         elements[0] = {landing(q.id), 8, end_.landing_region->key};
         q.elements = {elements.data(), 1};
+        if (q.opcode == SendOpcode::AtomicWrite)
+          std::memcpy(reinterpret_cast<void*>(elements[0].address), &value, sizeof value);
       }
     }
     --end_.left;

@@ -34,6 +34,7 @@ enum class SendOpcode : uint8_t {
   LocalInvalidate = 7,
   BindWindow = 8,
   SendInvalidate = 9,
+  AtomicWrite = 15,
 };
 
 enum SendFlag : uint8_t { fence = 1, signaled = 2, solicited = 4, inline_data = 8 };
@@ -70,7 +71,7 @@ struct SendRequest {
   uint32_t invalidate = 0;  // rkey: SendInvalidate, LocalInvalidate
   uint64_t remote_address = 0;
   uint32_t remote_key = 0;
-  uint64_t compare_add = 0;
+  uint64_t compare_add = 0;  // of an AtomicWrite with inline_data, which has no elements: what is written
   uint64_t swap = 0;
   // UD
   AddressVector to;
@@ -117,6 +118,7 @@ enum class CompletionOpcode : uint8_t {
   FetchAdd = 4,
   BindWindow = 5,
   LocalInvalidate = 6,
+  AtomicWrite = 9,
   Receive = 128,
   ReceiveWriteImmediate = 129,
 };

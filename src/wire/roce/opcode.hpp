@@ -44,6 +44,8 @@ enum class Operation : uint8_t {
   FetchAdd = 0x14,
   SendLastInvalidate = 0x16,
   SendOnlyInvalidate = 0x17,
+  AtomicWrite =
+      0x1d,  // IBTA volume 1, release 1.6: RETH and 8 bytes; answered by a READ response without a payload
 };
 inline constexpr uint8_t operation_count = 0x18;
 inline constexpr uint8_t opcode_cnp = 0x81;
@@ -103,15 +105,17 @@ constexpr OpcodeTraits traits(uint8_t code) noexcept {
   const uint8_t kind = code >> 5;
   const uint8_t op = code & 31;
   if (kind != 0 && kind != 1 && kind != 3 && kind != 5) return t;
-  if (op >= operation_count || op == 0x15) return t;
+  const bool atomic_write = op == 0x1d;
+  if ((op >= operation_count && !atomic_write) || op == 0x15) return t;
   if (kind == 1 && op > 0x0b) return t;
   if (kind == 3 && op != 0x04 && op != 0x05) return t;
-  const bool send = op <= 0x05 || op >= 0x16;
+  const bool invalidates = op == 0x16 || op == 0x17;
+  const bool send = op <= 0x05 || invalidates;
   const bool write = op >= 0x06 && op <= 0x0b;
   const bool response = op >= 0x0d && op <= 0x12;
   t.exists = true;
   t.is_request = !response;
-  t.has_payload = send || write || (op >= 0x0d && op <= 0x10);
+  t.has_payload = send || write || atomic_write || (op >= 0x0d && op <= 0x10);
   const bool middle = op == 0x01 || op == 0x07 || op == 0x0e;
   const bool first = op == 0x00 || op == 0x06 || op == 0x0d;
   const bool last = op == 0x02 || op == 0x03 || op == 0x08 || op == 0x09 || op == 0x0f || op == 0x16;
@@ -119,12 +123,12 @@ constexpr OpcodeTraits traits(uint8_t code) noexcept {
   t.ends = !middle && !first;
   if (kind == 5 && t.is_request) t.headers |= has_xrceth;
   if (kind == 3) t.headers |= has_deth;
-  if ((write && t.begins) || op == 0x0c) t.headers |= has_reth;
+  if ((write && t.begins) || op == 0x0c || atomic_write) t.headers |= has_reth;
   if (op == 0x13 || op == 0x14) t.headers |= has_atomic_eth;
   if (response && op != 0x0e) t.headers |= has_aeth;
   if (op == 0x12) t.headers |= has_atomic_ack;
   if (op == 0x03 || op == 0x05 || op == 0x09 || op == 0x0b) t.headers |= has_immediate;
-  if (op >= 0x16) t.headers |= has_ieth;
+  if (invalidates) t.headers |= has_ieth;
   constexpr std::array<uint8_t, 8> sizes{4, 8, 16, 28, 4, 8, 4, 4};
   t.headers_bytes = bth_bytes;
   for (size_t i = 0; i < sizes.size(); ++i)

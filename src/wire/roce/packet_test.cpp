@@ -81,7 +81,7 @@ TEST(RocePacket, EveryOpcodeComesBackAsItWent) {
       }
     }
   }
-  EXPECT_EQ(known, 23u + 12 + 2 + 1 + 23 + 2);  // RC, UC, UD, CNP, XRC; SACK bitmap and window update
+  EXPECT_EQ(known, 24u + 12 + 2 + 1 + 24 + 2);  // RC, UC, UD, CNP, XRC; SACK bitmap and window update
 }
 
 TEST(RocePacket, EveryTruncationAndPadIsRefusedOrConsistent) {

@@ -3,6 +3,7 @@
 #include "api/verbs/roce/data.hpp"
 
 #include <cerrno>
+#include <cstring>
 #include <span>
 
 #include "api/verbs/library/errno_guard.hpp"
@@ -92,6 +93,16 @@ bool fill(roce::SendRequest& to, const Qp& qp, const ibv_send_wr& wr) noexcept {
       to.remote_key = wr.wr.atomic.rkey;
       to.compare_add = wr.wr.atomic.compare_add;
       to.swap = wr.wr.atomic.swap;
+      break;
+    case IBV_WR_ATOMIC_WRITE:
+      to.remote_address = wr.wr.rdma.remote_addr;
+      to.remote_key = wr.wr.rdma.rkey;
+      if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+        if (to.elements.size() != 1 || to.elements[0].length != sizeof to.compare_add) return false;
+        std::memcpy(&to.compare_add, reinterpret_cast<const void*>(to.elements[0].address),
+                    sizeof to.compare_add);
+        to.elements = {};
+      }
       break;
     case IBV_WR_SEND_WITH_IMM:
       to.immediate = be32toh(wr.imm_data);

@@ -50,6 +50,11 @@ void wr_atomic_cmp_swp(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, uint64_t 
 void wr_atomic_fetch_add(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, uint64_t add) noexcept {
   begin_remote(qp, roce::SendOpcode::FetchAdd, rkey, address).compare_add = add;
 }
+void wr_atomic_write(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, const void* value) noexcept {
+  roce::SendRequest& request = begin_remote(qp, roce::SendOpcode::AtomicWrite, rkey, address);
+  request.flags |= roce::inline_data;
+  std::memcpy(&request.compare_add, value, sizeof request.compare_add);
+}
 void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) noexcept {
   roce::SendRequest& request = begin(qp, roce::SendOpcode::BindWindow);
   Batch& batch = *of(qp).batch;
@@ -182,6 +187,7 @@ void wr_abort(ibv_qp_ex* qp) noexcept { of(qp).batch->mutex.unlock(); }
 void fill_extended_qp(Qp& qp) noexcept {
   qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
   qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
+  qp.wr_atomic_write = wr_atomic_write;
   qp.wr_bind_mw = wr_bind_mw;
   qp.wr_local_inv = wr_local_inv;
   qp.wr_rdma_read = wr_rdma_read;
