@@ -193,6 +193,9 @@ int main() {
   CHECK(write(one, of_buffer, 0x10000 + 256, by_iova->rkey, IBV_WR_ATOMIC_WRITE, IBV_SEND_INLINE) ==
         IBV_WC_SUCCESS);
   CHECK(memory[255] == 'a' && memory[256] == 'd' && memory[263] == 'd' && memory[264] == 'a');
+  // ibv_query_qp_data_in_order(3): no flag, IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS, and for the device alone.
+  for (const uint32_t flags : {0U, 1U, 2U, 3U})
+    CHECK(ibv_query_qp_data_in_order(one, IBV_WR_RDMA_WRITE, flags) == 0);
 
   CHECK(ibv_dereg_mr(by_iova) == 0 && ibv_dereg_mr(by_address) == 0 && ibv_dereg_mr(of_buffer) == 0);
   ibv_free_buf(buf);
