@@ -55,6 +55,8 @@ bool ExposedRegions::expose(const proto::ExposedRegion& region) noexcept {
   });
   if (entry == nullptr) return false;
   WEFT_ASSERT(!closing_[static_cast<size_t>(entry - table().entries.data())]);
+  // The entry's death before its new words: pairs with the fence in find().
+  std::atomic_thread_fence(std::memory_order_release);
   entry->key.store(region.key, std::memory_order_relaxed);
   entry->base.store(region.base, std::memory_order_relaxed);
   entry->length.store(region.length, std::memory_order_relaxed);

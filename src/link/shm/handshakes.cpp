@@ -497,7 +497,8 @@ bool Handshakes::attach_channel(Peer& peer, const os::Fd& file, uint64_t offset)
   peer.in.open(std::move(*map));
   peer.in.warm();
   doorbells_.add(peer);
-  peer.in.control()->doorbell.store(peer.doorbell + 1, std::memory_order_seq_cst);
+  // An exchange: what was sent before a fetch_or() of ring_unmapped() that this replaces is visible to the first look.
+  (void)peer.in.control()->doorbell.exchange(peer.doorbell + 1, std::memory_order_seq_cst);
   return true;
 }
 

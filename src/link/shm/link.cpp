@@ -94,6 +94,8 @@ void Link::close() noexcept {
     peer->out.control()->closed.store(1, std::memory_order_release);
     ring_doorbell(*peer);
   }
+  // Before what the program writes into its memory from now on: pairs with the fence in SharedCopies::was_source().
+  std::atomic_thread_fence(std::memory_order_release);
   while (!peers_.empty()) forget(*peers_.begin()->second);
   header_ = nullptr;
   rung_.clear();
@@ -341,6 +343,7 @@ void Link::detach(Peer& peer) noexcept {
       peer.out.control()->closed.store(1, std::memory_order_release);
     else if (reusable) file_.release(peer.channel);
     else peer.out.control()->closed.store(1, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_release);  // as in close()
     handshakes_.leave(peer);
     peer.out.leave();
   }

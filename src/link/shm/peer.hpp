@@ -89,10 +89,10 @@ struct Peer {
     uint64_t at_ns = 0;       // and last
   } shortage;
 
-  // It says that it has closed its endpoint.
+  // It says that it has closed its endpoint. Acquire: the frames that it sent before are visible to the last look into its ring.
   bool has_closed() const noexcept {
-    return (remote != nullptr && remote->closed.load(std::memory_order_relaxed) != 0) ||
-           (in.is_open() && in.control()->closed.load(std::memory_order_relaxed) != 0);
+    return (remote != nullptr && remote->closed.load(std::memory_order_acquire) != 0) ||
+           (in.is_open() && in.control()->closed.load(std::memory_order_acquire) != 0);
   }
   // It has closed, or its process has ended: a look finds that, too, but rarely.
   bool has_left() const noexcept { return has_closed() || os::has_exited(pidfd); }

@@ -301,6 +301,8 @@ class SendRing {
     // Orders the slot's contents before its header; pairs with the acquire load in ReceiveRing::drain().
     slot.header.store(header, std::memory_order_release);
     at_ = &slot + 1;
+    // Where the receiver fences for both (ActivePeers), the compiler alone has to keep the load behind the store.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     return control_->polled.load(std::memory_order_relaxed) != 0;
   }
   // After each change of end_, and at stop_. False: no credit. end_ lies at most a ring behind next(), never before it.
