@@ -200,11 +200,12 @@ inline std::string printable(const char* at, size_t bytes_max) {
 }
 
 // Copies a mapped page word by word while its owner writes: each number of the copy is whole. An entry whose owner was
-// about to change it has an odd generation in the copy. `mapping` is aligned to 8 bytes.
+// about to change it has an odd generation in the copy. `mapping` is aligned to 8 bytes. Acquire: the words are read in
+// the order of their addresses, the generation and the bits of `present` before what they speak for.
 inline std::vector<std::byte> copy_of(const std::byte* mapping, size_t bytes) {
   std::vector<std::byte> page(bytes / sizeof(uint64_t) * sizeof(uint64_t));
   const auto word = [&](size_t at) {
-    return __atomic_load_n(reinterpret_cast<const uint64_t*>(mapping + at), __ATOMIC_RELAXED);
+    return __atomic_load_n(reinterpret_cast<const uint64_t*>(mapping + at), __ATOMIC_ACQUIRE);
   };
   for (size_t at = 0; at < page.size(); at += sizeof(uint64_t)) {
     const uint64_t value = word(at);

@@ -318,7 +318,8 @@ void StatisticsEntry::show(std::initializer_list<Shown> values) noexcept {
     entry_->values[static_cast<size_t>(one.value)].store(one.number, std::memory_order_relaxed);
     present |= uint64_t{1} << static_cast<uint32_t>(one.value);
   }
-  entry_->present.store(present, std::memory_order_relaxed);
+  entry_->present.store(present,
+                        std::memory_order_release);  // behind the numbers that it shows for the first time
 }
 
 void StatisticsEntry::close() noexcept {
