@@ -46,7 +46,8 @@ class Counter {
   void set(uint64_t value) noexcept;
   void set_error(uint64_t value) noexcept;
   uint64_t value() const noexcept { return value_.load(std::memory_order_acquire); }
-  uint64_t errors() const noexcept { return errors_.load(std::memory_order_acquire); }
+  // Sequentially consistent: the look after arm() comes behind its store of armed_ (add_error() reads that behind its addition).
+  uint64_t errors() const noexcept { return errors_.load(std::memory_order_seq_cst); }
 
   // Runs `threshold.reached()` when value() (or the sum with errors()) >= threshold.at; at once if it is so
   // already. Equal values fire in the order of `when`.
