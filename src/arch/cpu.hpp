@@ -46,10 +46,11 @@ inline uint64_t ticks() noexcept {
 // Memory that a device reads and writes (DMA) against its registers (MMIO). On x86 ordinary memory and uncached registers keep
 // the order of the program (Intel SDM volume 3, section 8.2), so only the compiler has to be told.
 //
-// Between what was written to memory and the register write, or the index in memory, that shows it to the device.
+// Between what was written to memory, or read from a buffer that goes back, and the register write, or the index in memory, that shows it to the
+// device. "oshst" would leave the reads unordered.
 [[gnu::always_inline]] inline void dma_release() noexcept {
 #if defined(__aarch64__)
-  asm volatile("dmb oshst" : : : "memory");
+  asm volatile("dmb osh" : : : "memory");
 #else
   asm volatile("" : : : "memory");
 #endif
