@@ -36,7 +36,7 @@ NAVIGATION = (
                    "docs/check.md", "docs/statistics.md", "docs/trace.md", "docs/nic.md", "docs/kofi.md", "docs/ci.md", "SECURITY.md", "CHANGELOG.md", "docs/roadmap.md")),
     ("Manual pages", ("man",)),
     ("For authors of providers", ("docs/provider-guide.md", "docs/verbs-provider.md", "docs/nic-guide.md", "docs/linking.md", "docs/compatibility.md")),
-    ("How it works", ("ARCHITECTURE.md", "docs/engine.md", "docs/reliable.md", "docs/roce.md", "docs/packets.md", "docs/ethernet.md", "docs/devices.md", "docs/front-end.md", "docs/walk", "docs/wire")),
+    ("How it works", ("ARCHITECTURE.md", "docs/engine.md", "docs/reliable.md", "docs/roce.md", "docs/packets.md", "docs/ethernet.md", "docs/devices.md", "docs/front-end.md", "docs/memory-order.md", "docs/walk", "docs/wire")),
     ("Decisions", ("docs/decisions",)),
     ("Changing it", ("CONTRIBUTING.md", "tests/README.md", "docs/reports.md", "docs/vm.md", "bench/README.md")),
 )
