@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# The last commit set up, built and tested in a root of another Debian. `./dev distro` calls it.
+# usage: distro.sh SUITE [NAME]    trixie, sid or bookworm; NAME selects tests as for ./dev test. Root, mmdebstrap, a mirror (WEFT_MIRROR).
+# The root stays in build/distro/SUITE (WEFT_DISTRO: another folder for SUITE), and the next run goes on there.
+set -euo pipefail
+
+# in_root FOLDER SUITE [NAME]: the steps, in namespaces of their own, so that mounts and processes end with them.
+in_root() {
+  local root="$1/root" suite="$2" select="${3:-}" name versions failed=0 result=()
+  for name in dev sys; do mount --rbind "/$name" "$root/$name"; done
+  mount -t proc proc "$root/proc"
+  cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
+  local clean=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8 ${WEFT_JOBS:+WEFT_JOBS="$WEFT_JOBS"})
+  step() {  # step NAME ARGUMENT...: of ./dev
+    local what="$*" began=$SECONDS how=passed
+    if [[ $failed -ne 0 ]]; then result+=("$what: not run"); return 0; fi
+    echo "distro: $suite: ./dev $what"
+    # shellcheck disable=SC2016  # the inner shell has them
+    chroot "$root" "${clean[@]}" bash -c 'cd /weft && ./dev "$@"' dev "$@" || { how=FAILED; failed=1; }
+    result+=("$what: $how, $((SECONDS - began)) s")
+  }
+  step setup
+  step build
+  if [[ -n $select ]]; then step test "$select"; fi
+  # shellcheck disable=SC2016  # dpkg-query has them
+  versions="$(chroot "$root" "${clean[@]}" dpkg-query -W -f '${Package} ${Version}, ' g++ libfabric-dev libibverbs-dev 2>/dev/null || true)"
+  echo "distro: $suite with ${versions}Linux $(uname -r)"
+  printf "distro: $suite: %s\n" "${result[@]}"
+  return "$failed"
+}
+if [[ "${1:-}" == --in-root ]]; then
+  in_root "${@:2}"
+  exit
+fi
+
+suite="${1:?the suite}" select="${2:-}"
+source="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+mirror="${WEFT_MIRROR:-http://deb.debian.org/debian}"
+folder="${WEFT_DISTRO:-$source/build/distro}/$suite"
+die() { printf 'distro: %s\n' "$*" >&2; exit 1; }
+
+case "$suite" in
+  bookworm | trixie | sid) ;;
+  *) die "no suite named '$suite' (trixie, sid, bookworm)" ;;
+esac
+[[ $EUID -eq 0 ]] || die "a root of another distribution needs root rights (chroot and mount): run it as root"
+command -v mmdebstrap >/dev/null || die "mmdebstrap is not installed"
+
+mkdir -p "$folder"
+if [[ ! -e "$folder/root.done" ]]; then
+  echo "distro: making a root of $suite from $mirror"
+  /usr/lib/apt/apt-helper -o Acquire::Retries=0 -o Acquire::http::Timeout=20 download-file "$mirror/dists/$suite/InRelease" "$folder/InRelease" \
+    >"$folder/mirror.log" 2>&1 || { tail -n 3 "$folder/mirror.log" >&2; die "$mirror/dists/$suite cannot be read: is a network here, is WEFT_MIRROR right?"; }
+  rm -rf "$folder/root"
+  # --force-unsafe-io: a root that is lost is made again.
+  mmdebstrap --variant=minbase --aptopt='APT::Install-Recommends false' --dpkgopt=force-unsafe-io --include=ca-certificates,bash,util-linux \
+    "$suite" "$folder/root" "$mirror" >"$folder/root.log" 2>&1 ||
+    { tail -n 20 "$folder/root.log" >&2; die "no root of $suite could be made; the log is $folder/root.log"; }
+  touch "$folder/root.done"
+fi
+
+# Files that did not change since the last run keep their times, so that ninja builds what changed. An index of its own knows them.
+mkdir -p "$folder/root/weft"
+GIT_INDEX_FILE="$folder/index" git -C "$source" --work-tree="$folder/root/weft" read-tree --reset -u HEAD
+git -C "$source" describe --always --abbrev=12 --exclude='*' >"$folder/root/weft/REVISION"
+
+exec unshare --mount --pid --fork --kill-child bash "${BASH_SOURCE[0]}" --in-root "$folder" "$suite" "$select"
