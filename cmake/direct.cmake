@@ -77,7 +77,7 @@ extern \"C++\" {
 #endif
 #if defined(__has_include_next)
 #if !__has_include_next(<rdma/${header}.h>)
-#error \"libfabric's headers are not there: install libfabric-dev (1.17 is what Weft is tested with)\"
+#error \"libfabric's headers are not there: install libfabric-dev (1.17 to 2.6 are what Weft is tested with)\"
 #endif
 #endif
 #include_next <rdma/${header}.h>
@@ -223,7 +223,7 @@ add_custom_command(
 add_custom_target(weft_public_headers ALL DEPENDS "${PROJECT_BINARY_DIR}/public_headers.stamp")
 
 # Where an installed tree has them, too, so that what finds them relative to itself works in both.
-foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h libfabric_headers.h statistics.hpp pci.hpp nic_binding.hpp)
+foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h libfabric_headers.h statistics.hpp pci.hpp nic_binding.hpp libfabric_retired.hpp libfabric_retired_calls.hpp)
   configure_file("${PROJECT_SOURCE_DIR}/include/weft/${header}" "${WEFT_DIRECT_INCLUDE}/weft/${header}" COPYONLY)
 endforeach()
 

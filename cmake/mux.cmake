@@ -34,7 +34,7 @@ function(weft_write_mux_header header)
 #endif
 #if defined(__has_include_next)
 #if !__has_include_next(<rdma/${header}>)
-#error \"libfabric's headers are not there: install libfabric-dev (1.17 is what Weft is tested with)\"
+#error \"libfabric's headers are not there: install libfabric-dev (1.17 to 2.6 are what Weft is tested with)\"
 #endif
 #endif
 ${rename}#include_next <rdma/${header}>

@@ -18,6 +18,9 @@
   (FI_ORDER_SAS | FI_ORDER_WAW | FI_ORDER_RAW | FI_ORDER_RAR | FI_ORDER_SAW | FI_ORDER_WAS | FI_ORDER_RAS | \
    FI_ORDER_SAR | FI_ORDER_WAR)
 
+// FI_MR_BASIC, whose name programs of libfabric 1.x use and headers of 2.x warn of.
+#define EX_MR_BASIC 1
+
 // The same for hints and answer: each line is one attribute of fi_endpoint(3) or fi_domain(3). The reason goes to the log.
 static bool refuse(const char* attribute) {
   FI_INFO(&ex_provider, FI_LOG_CORE, "the hints ask for another %s\n", attribute);
@@ -58,7 +61,7 @@ static bool refused(uint32_t version, const struct fi_info* hints) {
     if (domain->name != NULL && strcmp(domain->name, "example") != 0) return refuse("domain_attr->name");
     if (domain->data_progress == FI_PROGRESS_AUTO || domain->control_progress == FI_PROGRESS_AUTO)
       return refuse("domain_attr: progress");
-    if (domain->mr_mode == FI_MR_BASIC) return refuse("domain_attr->mr_mode");
+    if (domain->mr_mode == EX_MR_BASIC) return refuse("domain_attr->mr_mode");
     if (domain->cq_data_size > sizeof(uint64_t)) return refuse("domain_attr->cq_data_size");
   }
   if (hints->fabric_attr != NULL && hints->fabric_attr->name != NULL &&

@@ -21,7 +21,7 @@
 
 #ifdef __has_include
 #if !__has_include(<rdma/fabric.h>)
-#error "libfabric's headers are not there: install libfabric-dev (1.17 is what Weft is tested with)"
+#error "libfabric's headers are not there: install libfabric-dev (1.17 to 2.6 are what Weft is tested with)"
 #endif
 #endif
 #include <rdma/fabric.h>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rdma/fabric.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <array>
 #include <optional>
@@ -44,7 +45,7 @@ struct Weft : WeftAddresses {
   static constexpr bool shares_memory = true;
   static constexpr const char* name = "weft";
   static constexpr uint32_t version = FI_VERSION(1, 0);
-  static constexpr uint32_t protocol = FI_PROV_SPECIFIC | 0x77656674;  // "weft"
+  static constexpr uint32_t protocol = retired::prov_specific | 0x77656674;  // "weft"
   static constexpr std::array<EndpointKind, 1> kinds = {
       {{FI_EP_RDM, protocol, 1, FI_LOCAL_COMM | FI_REMOTE_COMM}}};
   static constexpr std::array<Parameter, 1> parameters = {

@@ -4,6 +4,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <weft/libfabric_retired.hpp>
+#include <weft/libfabric_retired_calls.hpp>
 
 #include <cstring>
 #include <thread>
@@ -833,7 +835,7 @@ TEST_F(Connections, event_queue_in_a_wait_set__fi_poll_3) {
   fi_wait_attr wait_attr{};
   wait_attr.wait_obj = FI_WAIT_UNSPEC;
   fid_wait* set = nullptr;
-  WEFT_ASSERT_OK(fi_wait_open(server.fabric.get(), &wait_attr, &set));
+  WEFT_ASSERT_OK(retired::wait_open(server.fabric.get(), &wait_attr, &set));
   const Handle<fid_wait> owner(set);
   fi_eq_attr attr{};
   attr.wait_obj = FI_WAIT_SET;
@@ -841,7 +843,7 @@ TEST_F(Connections, event_queue_in_a_wait_set__fi_poll_3) {
   server.eq = Handle<fid_eq>();
   WEFT_ASSERT_OK(fi_eq_open(server.fabric.get(), &attr, server.eq.out(), nullptr));
   server.listen();
-  EXPECT_EQ(fi_wait(set, 1), -FI_ETIMEDOUT);
+  EXPECT_EQ(retired::wait(set, 1), -FI_ETIMEDOUT);
   active = client.open();
   WEFT_ASSERT_OK(fi_connect(active->ep.get(), server.name.data(), nullptr, 0));
   std::thread asking([&] {
@@ -850,7 +852,7 @@ TEST_F(Connections, event_queue_in_a_wait_set__fi_poll_3) {
     while (Clock::now() < end && !client.read(event)) std::this_thread::yield();
     EXPECT_EQ(event.err, FI_ECONNREFUSED);
   });
-  WEFT_EXPECT_OK(fi_wait(set, static_cast<int>(limit().count())));
+  WEFT_EXPECT_OK(retired::wait(set, static_cast<int>(limit().count())));
   Event request;
   EXPECT_TRUE(server.read(request));
   EXPECT_EQ(request.number, static_cast<uint32_t>(FI_CONNREQ));
@@ -924,8 +926,9 @@ TEST_F(Connections, remote_memory__fi_rma_3) {
                              99, 0, &raw, nullptr));
     Handle<fid_mr> mr(raw);
     const int mode = server.info->domain_attr->mr_mode;
-    const uint64_t base =
-        (mode & FI_MR_VIRT_ADDR) != 0 || mode == FI_MR_BASIC ? reinterpret_cast<uint64_t>(target.data()) : 0;
+    const uint64_t base = (mode & FI_MR_VIRT_ADDR) != 0 || mode == retired::mr_basic
+                              ? reinterpret_cast<uint64_t>(target.data())
+                              : 0;
     const auto source = pattern(size, 5);
     std::vector<uint8_t> back(size);
     Ctx ctx[3];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <weft/libfabric_retired_calls.hpp>
 
 #include "fixture.hpp"
 
@@ -271,8 +272,8 @@ TEST(EndpointOptions, size_left__fi_endpoint_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED});
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  const ssize_t left = fi_rx_size_left(w[1].ep.get());
-  const ssize_t tx_left = fi_tx_size_left(w[0].ep.get());
+  const ssize_t left = retired::rx_size_left(w[1].ep.get());
+  const ssize_t tx_left = retired::tx_size_left(w[0].ep.get());
 #pragma GCC diagnostic pop
   WEFT_SKIP_IF(left == -FI_ENOSYS || tx_left == -FI_ENOSYS ? "not supported" : "");
   EXPECT_GT(tx_left, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Event queues: fi_eq(3), and the asynchronous insertions of fi_av(3) that report to them.
 #include <poll.h>
+#include <weft/libfabric_retired_calls.hpp>
 
 #include <cstring>
 #include <thread>
@@ -150,7 +151,7 @@ TEST(AsyncInsert, one_event_for_each_call__fi_av_3) {
   fi_addr_t got[3] = {FI_ADDR_NOTAVAIL, FI_ADDR_NOTAVAIL, FI_ADDR_NOTAVAIL};
   EXPECT_EQ(fi_av_insert(av.get(), w[0].name.data(), 1, got, 0, nullptr), -FI_ENOEQ)
       << "before an EQ is bound";
-  WEFT_ASSERT_OK(fi_av_bind(av.get(), eq.fid(), 0));
+  WEFT_ASSERT_OK(retired::av_bind(av.get(), eq.fid(), 0));
   for (size_t i = 0; i < 3; ++i) {
     Ctx context;
     WEFT_ASSERT_OK(fi_av_insert(av.get(), w[i].name.data(), 1, &got[i], 0, &context));

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -128,7 +129,7 @@ Info make_hints(const Options& options) {
   hints->domain_attr->av_type = options.av_type;
   hints->domain_attr->resource_mgmt = options.resource_mgmt;
   hints->domain_attr->mr_mode = options.mr_mode;
-  if (options.mr_mode != FI_MR_BASIC && options.mr_mode != FI_MR_SCALABLE)
+  if (options.mr_mode != retired::mr_basic && options.mr_mode != retired::mr_scalable)
     hints->domain_attr->mr_mode |= demanded_mr_modes();
   hints->tx_attr->op_flags = options.tx_op_flags;
   hints->rx_attr->op_flags = options.rx_op_flags;
@@ -384,7 +385,7 @@ bool World::open_domain() {
 
 bool World::virtual_addresses() const {
   const int mode = info_->domain_attr->mr_mode;
-  return mode == FI_MR_BASIC || (mode & FI_MR_VIRT_ADDR) != 0;
+  return mode == retired::mr_basic || (mode & FI_MR_VIRT_ADDR) != 0;
 }
 
 Cq* World::add_cq(fid_domain* domain, fi_cq_attr attr) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // fi_getinfo(3): every hint is honoured or refused, results are complete, dup and free, API versions, fi_tostr and parameters.
 #include <unistd.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -146,7 +147,8 @@ TEST(GetInfo, primary_capabilities_are_trimmed__fi_getinfo_3) {
 
 // fi_getinfo(3): a capability nobody has.
 TEST(GetInfo, unknown_capability_is_refused__fi_getinfo_3) {
-  EXPECT_FALSE(ask([](fi_info* h) { h->caps = FI_MSG | FI_VARIABLE_MSG | FI_RMA_PMEM | FI_MULTICAST; }));
+  EXPECT_FALSE(
+      ask([](fi_info* h) { h->caps = FI_MSG | retired::variable_msg | FI_RMA_PMEM | FI_MULTICAST; }));
 }
 
 // fi_getinfo(3), "a provider must support the requested value or fail": one attribute after the other, first possible, then not.
@@ -299,7 +301,7 @@ TEST(GetInfo, orders_and_flags__fi_endpoint_3) {
   EXPECT_EQ(ordered->tx_attr->msg_order & all->tx_attr->msg_order, all->tx_attr->msg_order);
   for (int bit = 0; bit < 40; ++bit) {
     const uint64_t order = 1ULL << bit;
-    if ((order & (FI_ORDER_STRICT | 0xffULL << 32)) == 0) continue;
+    if ((order & (retired::order_strict | 0xffULL << 32)) == 0) continue;
     const Info info = ask([&](fi_info* h) { h->tx_attr->msg_order = order; });
     if (info) {
       EXPECT_TRUE(info->tx_attr->msg_order & order)
@@ -331,7 +333,7 @@ TEST(GetInfo, context_capabilities__fi_endpoint_3) {
   EXPECT_TRUE(info->rx_attr->caps & FI_TAGGED);
   EXPECT_FALSE(ask([](fi_info* h) {
     h->caps = FI_MSG;
-    h->tx_attr->caps = FI_MSG | FI_VARIABLE_MSG | FI_MULTICAST;
+    h->tx_attr->caps = FI_MSG | retired::variable_msg | FI_MULTICAST;
   }));
 }
 
@@ -355,7 +357,7 @@ TEST(GetInfo, api_versions__fi_getinfo_3) {
     const Info info = ask(
         [&](fi_info* h) {
           h->domain_attr->mr_mode =
-              minor < 5 ? static_cast<int>(FI_MR_UNSPEC)
+              minor < 5 ? static_cast<int>(retired::mr_unspec)
                         : FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | demanded_mr_modes();
           h->mode = ~0ULL;
         },
@@ -363,7 +365,8 @@ TEST(GetInfo, api_versions__fi_getinfo_3) {
     ASSERT_TRUE(info) << "1." << minor;
     EXPECT_EQ(info->fabric_attr->api_version, api) << "fi_fabric(3), api_version";
     if (minor < 5) {
-      EXPECT_TRUE(info->domain_attr->mr_mode == FI_MR_BASIC || info->domain_attr->mr_mode == FI_MR_SCALABLE)
+      EXPECT_TRUE(info->domain_attr->mr_mode == retired::mr_basic ||
+                  info->domain_attr->mr_mode == retired::mr_scalable)
           << "1." << minor << " knows no mode bits, got " << info->domain_attr->mr_mode;
     }
   }

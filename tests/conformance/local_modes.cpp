@@ -3,6 +3,7 @@
 #include "local_modes.hpp"
 
 #include <malloc.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -391,7 +392,7 @@ int demanded_mr_modes() {
 void meet_demands(fid_domain* fid, const fi_info* info) {
   const int mode = info->domain_attr->mr_mode;
   // FI_MR_BASIC and FI_MR_SCALABLE are no bits of that kind.
-  const bool bits = mode != FI_MR_BASIC && mode != FI_MR_SCALABLE;
+  const bool bits = mode != retired::mr_basic && mode != retired::mr_scalable;
   if (fid == nullptr || demanded_mr_modes() == 0 || !bits || (mode & (FI_MR_LOCAL | FI_MR_ENDPOINT)) == 0)
     return;
   // Memory that was registered stays where it is.

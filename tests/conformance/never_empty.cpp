@@ -3,6 +3,8 @@
 // same, at least every few calls. It is seen by a message that comes into a posted buffer.
 #include "fixture.hpp"
 
+#include <weft/libfabric_retired_calls.hpp>
+
 namespace weft::conformance {
 namespace {
 
@@ -160,7 +162,7 @@ TEST(NeverEmptySet, progress_is_made_all_the_same__fi_poll_3) {
   Handle<fid_wait> set;
   fi_wait_attr wait_attr{};
   wait_attr.wait_obj = FI_WAIT_UNSPEC;
-  const int rc = fi_wait_open(w.fabric(), &wait_attr, set.out());
+  const int rc = retired::wait_open(w.fabric(), &wait_attr, set.out());
   if (rc == -FI_ENOSYS) *set.out() = nullptr;
   WEFT_SKIP_IF(rc == -FI_ENOSYS ? "no wait sets" : "");
   WEFT_ASSERT_OK(rc);
@@ -217,7 +219,7 @@ TEST(NeverEmptySet, progress_is_made_all_the_same__fi_poll_3) {
     uint64_t calls = 0;
     for (; target != value && calls < calls_max; ++calls) {
       w[0].tx->poll();
-      WEFT_ASSERT_OK(fi_wait(set.get(), -1));
+      WEFT_ASSERT_OK(retired::wait(set.get(), -1));
     }
     EXPECT_EQ(target, value) << "no progress by " << calls << " calls";
     while (w[0].tx->inbox.empty() && drive()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Memory regions: registration calls, keys, modes and refusals of fi_mr(3); what a wrong access costs the initiator.
 #include <sys/mman.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -16,7 +17,7 @@ constexpr uint64_t remote_access = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 bool keys_are_the_programs(World& w) {
   const int mode = w.info()->domain_attr->mr_mode;
-  return mode != FI_MR_BASIC && (mode & FI_MR_PROV_KEY) == 0;
+  return mode != retired::mr_basic && (mode & FI_MR_PROV_KEY) == 0;
 }
 
 // Writes and reads `len` bytes at the remote place and compares with the memory behind it.
@@ -70,7 +71,7 @@ TEST(Region, key_of_the_program__fi_mr_3) {
 // fi_mr(3), FI_MR_PROV_KEY by basic registration: the provider chooses, keys differ and are not to be guessed.
 TEST(Region, keys_of_the_provider__fi_mr_3) {
   Options options = rma_options();
-  options.mr_mode = FI_MR_BASIC;
+  options.mr_mode = retired::mr_basic;
   WEFT_WORLD(w, options);
   std::vector<uint8_t> memory(4096);
   std::vector<Handle<fid_mr>> held;
@@ -89,24 +90,24 @@ TEST(Region, keys_of_the_provider__fi_mr_3) {
 
 // fi_mr(3), Basic and Default Memory Registration, as programs of API 1.4 ask for them.
 TEST(Region, modes_of_api_1_4__fi_mr_3) {
-  for (const int mode : {static_cast<int>(FI_MR_BASIC), static_cast<int>(FI_MR_SCALABLE)}) {
-    SCOPED_TRACE(mode == FI_MR_BASIC ? "basic" : "scalable");
+  for (const int mode : {static_cast<int>(retired::mr_basic), static_cast<int>(retired::mr_scalable)}) {
+    SCOPED_TRACE(mode == retired::mr_basic ? "basic" : "scalable");
     Options options = rma_options();
     options.api = FI_VERSION(1, 4);
-    options.mode = FI_CONTEXT | FI_LOCAL_MR;
+    options.mode = FI_CONTEXT | retired::local_mr;
     options.mr_mode = mode;
     WEFT_WORLD(w, options);
     EXPECT_EQ(w.info()->domain_attr->mr_mode, mode);
-    if (w.info()->mode & FI_LOCAL_MR) GTEST_SKIP() << "wants local registration";
+    if (w.info()->mode & retired::local_mr) GTEST_SKIP() << "wants local registration";
     std::vector<uint8_t> memory(4096);
     fid_mr* raw = nullptr;
     WEFT_ASSERT_OK(
         fi_mr_reg(w[1].domain, memory.data(), memory.size(), remote_access, 0, 77, 0, &raw, nullptr));
     Handle<fid_mr> mr(raw);
-    if (mode == FI_MR_SCALABLE) {
+    if (mode == retired::mr_scalable) {
       EXPECT_EQ(fi_mr_key(raw), 77u);
     }
-    usable(w, mode == FI_MR_BASIC ? reinterpret_cast<uint64_t>(memory.data()) : 0, fi_mr_key(raw),
+    usable(w, mode == retired::mr_basic ? reinterpret_cast<uint64_t>(memory.data()) : 0, fi_mr_key(raw),
            memory.data(), 4096);
   }
 }

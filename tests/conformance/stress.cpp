@@ -2,6 +2,7 @@
 // Messages in numbers: order over mixed sizes, many outstanding, -FI_EAGAIN with nothing lost, unexpected floods, all to all.
 #include <algorithm>
 #include <random>
+#include <weft/libfabric_retired.hpp>
 
 #include "fixture.hpp"
 
@@ -86,7 +87,7 @@ TEST(Order, sas_over_mixed_calls__fi_endpoint_3) {
 // comp_order.
 TEST(Order, completion_order__fi_endpoint_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .msg_order = FI_ORDER_SAS});
-  if ((w.info()->rx_attr->comp_order & FI_ORDER_STRICT) != FI_ORDER_STRICT)
+  if ((w.info()->rx_attr->comp_order & retired::order_strict) != retired::order_strict)
     GTEST_SKIP() << "no strict completion order";
   uint64_t in[64];
   std::vector<Ctx> received(64);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Blocking: fi_cq_sread with every wait object, wake-up, fi_cq_signal, file descriptors with fi_trywait, wait sets, poll sets.
 #include <poll.h>
+#include <weft/libfabric_retired_calls.hpp>
 
 #include <atomic>
 #include <thread>
@@ -319,14 +320,14 @@ TEST(PollSet, tells_who_has_events__fi_poll_3) {
   WEFT_WORLD(w, {.caps = FI_TAGGED, .counters = {FI_RECV}});
   Handle<fid_poll> set;
   fi_poll_attr attr{};
-  const int rc = fi_poll_open(w.domain(), &attr, set.out());
+  const int rc = retired::poll_open(w.domain(), &attr, set.out());
   if (rc == -FI_ENOSYS) *set.out() = nullptr;
   WEFT_SKIP_IF(rc == -FI_ENOSYS ? "no poll sets" : "");
   WEFT_ASSERT_OK(rc);
-  WEFT_ASSERT_OK(fi_poll_add(set.get(), w[1].rx->fid(), 0));
-  WEFT_ASSERT_OK(fi_poll_add(set.get(), &w[1].counter(FI_RECV)->fid, 0));
+  WEFT_ASSERT_OK(retired::poll_add(set.get(), w[1].rx->fid(), 0));
+  WEFT_ASSERT_OK(retired::poll_add(set.get(), &w[1].counter(FI_RECV)->fid, 0));
   void* contexts[4] = {};
-  EXPECT_EQ(fi_poll(set.get(), contexts, 4), 0);
+  EXPECT_EQ(retired::poll(set.get(), contexts, 4), 0);
   uint64_t in = 0;
   const uint64_t value = 1;
   Ctx received;
@@ -341,7 +342,7 @@ TEST(PollSet, tells_who_has_events__fi_poll_3) {
       if (sent != 0) w.progress();
     }
     w[0].tx->poll();
-    n = fi_poll(set.get(), contexts, 4);
+    n = retired::poll(set.get(), contexts, 4);
     ASSERT_GE(n, 0);
     for (int i = 0; i < n; ++i) queue_reported |= contexts[i] == w[1].rx;  // the context given to fi_cq_open
     if (!w[1].rx->inbox.empty()) break;
@@ -349,9 +350,9 @@ TEST(PollSet, tells_who_has_events__fi_poll_3) {
   EXPECT_TRUE(queue_reported || !w[1].rx->inbox.empty());
   w.done(w[1].rx, received);
   ASSERT_EQ(set.close(), -FI_EBUSY) << "fi_poll(3), fi_close: it still holds a queue and a counter";
-  WEFT_ASSERT_OK(fi_poll_del(set.get(), w[1].rx->fid(), 0));
-  WEFT_ASSERT_OK(fi_poll_del(set.get(), &w[1].counter(FI_RECV)->fid, 0));
-  EXPECT_EQ(fi_poll(set.get(), contexts, 4), 0);
+  WEFT_ASSERT_OK(retired::poll_del(set.get(), w[1].rx->fid(), 0));
+  WEFT_ASSERT_OK(retired::poll_del(set.get(), &w[1].counter(FI_RECV)->fid, 0));
+  EXPECT_EQ(retired::poll(set.get(), contexts, 4), 0);
 }
 
 // fi_poll(3), fi_wait_open and fi_wait: one set for two queues.
@@ -360,7 +361,7 @@ TEST(WaitSet, wakes_for_any_of_its_queues__fi_poll_3) {
   Handle<fid_wait> set;
   fi_wait_attr wait_attr{};
   wait_attr.wait_obj = FI_WAIT_UNSPEC;
-  const int rc = fi_wait_open(w.fabric(), &wait_attr, set.out());
+  const int rc = retired::wait_open(w.fabric(), &wait_attr, set.out());
   if (rc == -FI_ENOSYS) *set.out() = nullptr;
   WEFT_SKIP_IF(rc == -FI_ENOSYS ? "no wait sets" : "");
   WEFT_ASSERT_OK(rc);
@@ -389,7 +390,7 @@ TEST(WaitSet, wakes_for_any_of_its_queues__fi_poll_3) {
     ASSERT_EQ(fi_av_insert(av.get(), name, 1, &self, 0, nullptr), 1);
     // Nothing there: the wait ends with the timeout.
     const auto start = Clock::now();
-    const int waited = fi_wait(set.get(), 50);
+    const int waited = retired::wait(set.get(), 50);
     EXPECT_TRUE(waited == -FI_ETIMEDOUT || waited == -FI_EAGAIN) << error_name(waited);
     EXPECT_LT(ms_since(start), 3000);
     uint64_t in = 0;
@@ -402,7 +403,7 @@ TEST(WaitSet, wakes_for_any_of_its_queues__fi_poll_3) {
     });
     const auto again = Clock::now();
     while ((one.inbox.empty() || two.inbox.empty()) && ms_since(again) < 5000) {
-      fi_wait(set.get(), 1000);
+      retired::wait(set.get(), 1000);
       one.poll();
       two.poll();
     }

@@ -4,6 +4,8 @@
 //   named_av_test [--provider shm]
 #include "peer.hpp"
 
+#include <weft/libfabric_retired.hpp>
+
 namespace weft::system_test {
 namespace {
 
@@ -23,7 +25,7 @@ struct Domain {
     hints->fabric_attr->prov_name = strdup(provider.c_str());
     hints->ep_attr->type = FI_EP_RDM;
     hints->caps = FI_TAGGED | FI_SHARED_AV;
-    hints->domain_attr->mr_mode = FI_MR_BASIC | FI_MR_SCALABLE;
+    hints->domain_attr->mr_mode = retired::mr_basic | retired::mr_scalable;
     if (fi_getinfo(FI_VERSION(1, 4), nullptr, nullptr, 0, hints, &info) == 0 &&
         fi_fabric(info->fabric_attr, &fabric, nullptr) == 0)
       (void)fi_domain(fabric, info, &domain, nullptr);

@@ -5,6 +5,8 @@
 //   one_sided_test [--provider shm] [--rounds 100] [--seed N]
 #include "peer.hpp"
 
+#include <weft/libfabric_retired.hpp>
+
 namespace weft::system_test {
 namespace {
 
@@ -32,7 +34,8 @@ fid_mr* open_region(Peer& me, uint8_t* memory, Board& board) {
   if (fi_mr_reg(domain, memory, region_bytes, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, key++, 0, &mr, nullptr) !=
       0)
     return nullptr;
-  const bool virtual_addresses = (me.info()->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_BASIC)) != 0;
+  const bool virtual_addresses =
+      (me.info()->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | retired::mr_basic)) != 0;
   board.addr = virtual_addresses ? reinterpret_cast<uint64_t>(memory) : 0;
   board.key = fi_mr_key(mr);
   return mr;

@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -285,7 +286,7 @@ class Peer {
               fi_mr_reg(domain_, memory, len, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, key++, 0, &mr, nullptr)))
       return {0, 0};
     regions_.push_back(mr);
-    const bool virtual_addresses = (info_->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_BASIC)) != 0;
+    const bool virtual_addresses = (info_->domain_attr->mr_mode & (FI_MR_VIRT_ADDR | retired::mr_basic)) != 0;
     return {virtual_addresses ? reinterpret_cast<uint64_t>(memory) : 0, fi_mr_key(mr)};
   }
 

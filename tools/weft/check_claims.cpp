@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <weft/libfabric_retired.hpp>
 
 #include "failure.hpp"
 #include "install_tree.hpp"
@@ -36,7 +37,7 @@ InfoList ask(const std::string& provider, fi_ep_type type, const Claims::Edit& e
   // A program that accepts any mode: the question is what there is, not what it demands.
   hints->mode = ~uint64_t{0};
   hints->domain_attr->mode = ~uint64_t{0};
-  hints->domain_attr->mr_mode = ~(FI_MR_BASIC | FI_MR_SCALABLE);
+  hints->domain_attr->mr_mode = ~(retired::mr_basic | retired::mr_scalable);
   hints->ep_attr->type = type;
   hints->fabric_attr->prov_name = provider.empty() ? nullptr : strdup(provider.c_str());
   if (edit) edit(*hints);

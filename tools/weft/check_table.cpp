@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <weft/libfabric_retired.hpp>
 
 #include "names.hpp"
 
@@ -134,8 +135,8 @@ constexpr std::array capability_table{
                ordered<FI_ORDER_SAW>},
     Capability{"order of completions", "fi_endpoint(3), comp_order", "Order.completion_order*", rdm | msg,
                [](const Claims& c) {
-                 return when(
-                     c.any([](const fi_info& i) { return (i.rx_attr->comp_order & FI_ORDER_STRICT) != 0; }));
+                 return when(c.any(
+                     [](const fi_info& i) { return (i.rx_attr->comp_order & retired::order_strict) != 0; }));
                }},
     Capability{"FI_RM_ENABLED", "fi_domain(3), resource_mgmt", "Flood.*:Completions.small_queue*", rdm | msg,
                [](const Claims& c) {

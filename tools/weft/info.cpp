@@ -22,6 +22,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <weft/libfabric_retired.hpp>
 
 #include "captured_stderr.hpp"
 #include "cli.hpp"
@@ -137,7 +138,7 @@ InfoList hints_of(const Options& o) {
   fi_domain_attr& domain = *hints->domain_attr;
   domain.mode = hints->mode;
   domain.mr_mode = o.mr_mode.empty()
-                       ? ~(FI_MR_BASIC | FI_MR_SCALABLE)
+                       ? ~(retired::mr_basic | retired::mr_scalable)
                        : static_cast<int>(flags(o.mr_mode, mr_mode_names(), "a registration mode"));
   domain.threading = static_cast<fi_threading>(one(o.threading, threading_names(), "a threading level"));
   domain.data_progress = static_cast<fi_progress>(one(o.progress, progress_names(), "a progress model"));

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <cstdlib>
 #include <string>
@@ -247,7 +248,7 @@ TEST_F(Getinfo, Versions) {
   EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, FI_VERSION(3, 0)), -FI_ENOSYS);
   EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, FI_VERSION(1, 0)), 0);
   EXPECT_EQ(infos_->fabric_attr->api_version, FI_VERSION(1, 0));
-  EXPECT_EQ(infos_->domain_attr->mr_mode, FI_MR_SCALABLE);
+  EXPECT_EQ(infos_->domain_attr->mr_mode, retired::mr_scalable);
   EXPECT_EQ(get_info(catalogue_, kApiVersion, nullptr, nullptr, 0, nullptr, nullptr), -FI_EINVAL);
 }
 

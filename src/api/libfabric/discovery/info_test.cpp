@@ -199,13 +199,18 @@ TEST(Info, PartsOfPluginsGrow) {
   free(info.domain_attr);
 }
 
+template <class T>
+T* shorter(size_t bytes) {
+  return static_cast<T*>(calloc(1, bytes));
+}
+
 // A program of an old generation may have put its own, shorter parts into what it frees.
 TEST(Info, OldGenerationsAreFreedToTheirEndOnly) {
   fi_info* info = dup_info(nullptr, Abi::v1_0);
   free(info->ep_attr);
-  info->ep_attr = static_cast<fi_ep_attr*>(calloc(1, offsetof(fi_ep_attr, auth_key_size)));
+  info->ep_attr = shorter<fi_ep_attr>(offsetof(fi_ep_attr, auth_key_size));
   free(info->domain_attr);
-  info->domain_attr = static_cast<fi_domain_attr*>(calloc(1, offsetof(fi_domain_attr, cntr_cnt)));
+  info->domain_attr = shorter<fi_domain_attr>(offsetof(fi_domain_attr, cntr_cnt));
   free_info(info, Abi::v1_0);  // the address sanitizer would tell
 }
 

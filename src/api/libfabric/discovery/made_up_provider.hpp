@@ -4,6 +4,7 @@
 
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +39,7 @@ struct MadeUpOffer {
     tx.rma_iov_limit = 2;
     rx.op_flags = FI_COMPLETION | FI_MULTI_RECV;
     rx.msg_order = tx.msg_order;
-    rx.comp_order = FI_ORDER_STRICT | FI_ORDER_DATA;
+    rx.comp_order = retired::order_strict | retired::order_data;
     rx.size = 512;
     rx.iov_limit = 4;
     rx.total_buffered_recv = 1 << 20;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rdma/fabric.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <cstdint>
 
@@ -33,8 +34,8 @@ Result<InfoPtr> match_any(const Provider& provider, uint32_t version, const fi_i
 
 // Capability classes of fi_getinfo(3), "CAPABILITIES".
 inline constexpr uint64_t kPrimaryCaps = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_MULTICAST |
-                                         FI_NAMED_RX_CTX | FI_DIRECTED_RECV | FI_VARIABLE_MSG | FI_HMEM |
-                                         FI_COLLECTIVE;
+                                         FI_NAMED_RX_CTX | FI_DIRECTED_RECV | retired::variable_msg |
+                                         FI_HMEM | FI_COLLECTIVE;
 inline constexpr uint64_t kMessageModifiers = FI_SEND | FI_RECV;
 inline constexpr uint64_t kMemoryModifiers = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 // Those of transmit and receive contexts, fi_endpoint(3), "caps".
@@ -43,8 +44,8 @@ inline constexpr uint64_t kTransmitCaps = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMI
                                           FI_RMA_PMEM | FI_NAMED_RX_CTX | FI_COLLECTIVE;
 inline constexpr uint64_t kReceiveCaps = FI_MSG | FI_RMA | FI_TAGGED | FI_ATOMIC | FI_REMOTE_READ |
                                          FI_REMOTE_WRITE | FI_RECV | FI_HMEM | FI_TRIGGER | FI_RMA_PMEM |
-                                         FI_DIRECTED_RECV | FI_VARIABLE_MSG | FI_MULTI_RECV | FI_SOURCE |
-                                         FI_RMA_EVENT | FI_SOURCE_ERR | FI_COLLECTIVE;
+                                         FI_DIRECTED_RECV | retired::variable_msg | FI_MULTI_RECV |
+                                         FI_SOURCE | FI_RMA_EVENT | FI_SOURCE_ERR | FI_COLLECTIVE;
 inline constexpr uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SHARED_AV;
 
 // mr_mode bits that FI_MR_BASIC stands for (fi_mr(3), "Basic Memory Registration").

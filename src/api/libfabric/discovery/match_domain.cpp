@@ -2,6 +2,7 @@
 // Domain attributes of a request: fi_domain(3), fi_mr(3). Must not know the providers.
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <cstring>
 #include <new>
@@ -160,20 +161,20 @@ std::string mr_text(int mode) { return flags_text(static_cast<uint32_t>(mode), F
 // The styles before API 1.5, which newer programs may still ask for by name.
 Result<void> match_mr_style(Negotiation& talk, int asked, int demanded) {
   constexpr int kBasicMay = kBasicMrMode | FI_MR_LOCAL;
-  if (asked == FI_MR_BASIC && (demanded & ~kBasicMay) != 0)
+  if (asked == retired::mr_basic && (demanded & ~kBasicMay) != 0)
     return refuse(talk, "domain_attr->mr_mode", "FI_MR_BASIC",
                   "a mode that needs " + mr_text(demanded & ~kBasicMay));
-  if (asked == FI_MR_SCALABLE && (demanded & ~FI_MR_LOCAL) != 0)
+  if (asked == retired::mr_scalable && (demanded & ~FI_MR_LOCAL) != 0)
     return refuse(talk, "domain_attr->mr_mode", "FI_MR_SCALABLE",
                   "a mode that needs " + mr_text(demanded & ~FI_MR_LOCAL));
   talk.answer.domain_attr->mr_mode = asked;
   if ((demanded & FI_MR_LOCAL) == 0) return {};
   // FI_LOCAL_MR is what FI_MR_LOCAL was called then.
-  if (talk.hints != nullptr && (talk.hints->mode & FI_LOCAL_MR) == 0)
+  if (talk.hints != nullptr && (talk.hints->mode & retired::local_mr) == 0)
     return Error{FI_ENODATA, std::string("mode: ") + talk.provider.name +
                                  " needs FI_LOCAL_MR, the program supports " +
                                  flags_text(talk.hints->mode, FI_TYPE_MODE)};
-  talk.answer.mode |= FI_LOCAL_MR;
+  talk.answer.mode |= retired::local_mr;
   return {};
 }
 
@@ -182,15 +183,15 @@ Result<void> match_mr_style(Negotiation& talk, int asked, int demanded) {
 // fi_mr(3). The bits of the offer are what it demands; hints are what the program agrees to, and bits nobody
 // needs are cleared.
 Result<void> match_mr_mode(Negotiation& talk) {
-  const int demanded = talk.offer.domain_attr->mr_mode & ~(FI_MR_BASIC | FI_MR_SCALABLE);
+  const int demanded = talk.offer.domain_attr->mr_mode & ~(retired::mr_basic | retired::mr_scalable);
   const fi_domain_attr* hints = talk.hints != nullptr ? talk.hints->domain_attr : nullptr;
   const int asked = hints != nullptr ? hints->mr_mode : 0;
-  const bool style = asked == FI_MR_BASIC || asked == FI_MR_SCALABLE;
-  constexpr int kEither = FI_MR_BASIC | FI_MR_SCALABLE;
+  const bool style = asked == retired::mr_basic || asked == retired::mr_scalable;
+  constexpr int kEither = retired::mr_basic | retired::mr_scalable;
   if (style) return match_mr_style(talk, asked, demanded);
   if (asked == kEither || (!talk.since(1, 5) && asked == 0)) {
     const bool scalable = (demanded & ~FI_MR_LOCAL) == 0;
-    return match_mr_style(talk, scalable ? FI_MR_SCALABLE : FI_MR_BASIC, demanded);
+    return match_mr_style(talk, scalable ? retired::mr_scalable : retired::mr_basic, demanded);
   }
   if ((asked & kEither) != 0 || !talk.since(1, 5))
     return refuse(talk, "domain_attr->mr_mode", mr_text(asked),

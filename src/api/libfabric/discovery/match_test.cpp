@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <rdma/fi_errno.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <cstdlib>
 #include <cstring>
@@ -211,9 +212,9 @@ TEST_F(Match, ContextAndDomainModes) {
   given([](fi_info& hints) { hints.tx_attr->mode = FI_CONTEXT; });
   given([](fi_info& hints) { hints.mode = FI_CONTEXT; });
   offer_.tx.mode = 0;
-  offer_.domain.mode = FI_RESTRICTED_COMP;
+  offer_.domain.mode = retired::restricted_comp;
   refused([](fi_info&) {}, "domain_attr->mode: cloth needs FI_RESTRICTED_COMP");
-  given([](fi_info& hints) { hints.domain_attr->mode = FI_RESTRICTED_COMP; });
+  given([](fi_info& hints) { hints.domain_attr->mode = retired::restricted_comp; });
 }
 
 // fi_mr(3).
@@ -224,20 +225,20 @@ TEST_F(Match, MrModeFromFifteenOn) {
   };
   EXPECT_EQ(asked(0), 0);
   EXPECT_EQ(asked(FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_LOCAL), 0);
-  EXPECT_EQ(asked(FI_MR_BASIC), FI_MR_BASIC);
-  EXPECT_EQ(asked(FI_MR_SCALABLE), FI_MR_SCALABLE);
-  EXPECT_EQ(asked(FI_MR_BASIC | FI_MR_SCALABLE), FI_MR_SCALABLE);
-  refused([](fi_info& hints) { hints.domain_attr->mr_mode = FI_MR_BASIC | FI_MR_LOCAL; },
+  EXPECT_EQ(asked(retired::mr_basic), retired::mr_basic);
+  EXPECT_EQ(asked(retired::mr_scalable), retired::mr_scalable);
+  EXPECT_EQ(asked(retired::mr_basic | retired::mr_scalable), retired::mr_scalable);
+  refused([](fi_info& hints) { hints.domain_attr->mr_mode = retired::mr_basic | FI_MR_LOCAL; },
           "domain_attr->mr_mode: FI_MR_BASIC|FI_MR_LOCAL was asked");
 
   offer_.domain.mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR;
   EXPECT_EQ(asked(FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_RAW), FI_MR_PROV_KEY | FI_MR_VIRT_ADDR);
-  EXPECT_EQ(asked(FI_MR_BASIC), FI_MR_BASIC);
+  EXPECT_EQ(asked(retired::mr_basic), retired::mr_basic);
   EXPECT_EQ(given(nullptr)->domain_attr->mr_mode, FI_MR_PROV_KEY | FI_MR_VIRT_ADDR);
   refused([](fi_info& hints) { hints.domain_attr->mr_mode = FI_MR_PROV_KEY; },
           "domain_attr->mr_mode: cloth needs FI_MR_VIRT_ADDR|FI_MR_PROV_KEY, the program supports "
           "FI_MR_PROV_KEY");
-  refused([](fi_info& hints) { hints.domain_attr->mr_mode = FI_MR_SCALABLE; },
+  refused([](fi_info& hints) { hints.domain_attr->mr_mode = retired::mr_scalable; },
           "domain_attr->mr_mode: FI_MR_SCALABLE was asked");
   refused([](fi_info&) {}, "the program supports none");
 }
@@ -246,19 +247,19 @@ TEST_F(Match, MrModeBeforeFifteen) {
   const auto asked = [this](int mode) {
     return given([mode](fi_info& hints) { hints.domain_attr->mr_mode = mode; }, kOld)->domain_attr->mr_mode;
   };
-  EXPECT_EQ(asked(FI_MR_UNSPEC), FI_MR_SCALABLE);
-  EXPECT_EQ(asked(FI_MR_BASIC), FI_MR_BASIC);
-  EXPECT_EQ(asked(FI_MR_SCALABLE), FI_MR_SCALABLE);
-  EXPECT_EQ(given(nullptr, kOld)->domain_attr->mr_mode, FI_MR_SCALABLE);
+  EXPECT_EQ(asked(retired::mr_unspec), retired::mr_scalable);
+  EXPECT_EQ(asked(retired::mr_basic), retired::mr_basic);
+  EXPECT_EQ(asked(retired::mr_scalable), retired::mr_scalable);
+  EXPECT_EQ(given(nullptr, kOld)->domain_attr->mr_mode, retired::mr_scalable);
   refused([](fi_info& hints) { hints.domain_attr->mr_mode = FI_MR_VIRT_ADDR; }, "from API 1.5 on", kOld);
 
   offer_.domain.mr_mode = FI_MR_LOCAL | FI_MR_PROV_KEY;
   refused([](fi_info&) {}, "mode: cloth needs FI_LOCAL_MR", kOld);
-  const InfoPtr local = given([](fi_info& hints) { hints.mode = FI_LOCAL_MR; }, kOld);
-  EXPECT_EQ(local->domain_attr->mr_mode, FI_MR_BASIC);
-  EXPECT_EQ(local->mode, FI_LOCAL_MR);
+  const InfoPtr local = given([](fi_info& hints) { hints.mode = retired::local_mr; }, kOld);
+  EXPECT_EQ(local->domain_attr->mr_mode, retired::mr_basic);
+  EXPECT_EQ(local->mode, retired::local_mr);
   offer_.domain.mr_mode = FI_MR_ENDPOINT;
-  refused([](fi_info& hints) { hints.domain_attr->mr_mode = FI_MR_BASIC; },
+  refused([](fi_info& hints) { hints.domain_attr->mr_mode = retired::mr_basic; },
           "a mode that needs FI_MR_ENDPOINT", kOld);
 }
 
@@ -467,8 +468,8 @@ TEST_F(Match, Orders) {
           "rx_attr->msg_order: FI_ORDER_RAW was asked");
   offer_.tx.msg_order = FI_ORDER_RAR;
   given([](fi_info& hints) { hints.tx_attr->msg_order = FI_ORDER_ATOMIC_RAR; });
-  refused([](fi_info& hints) { hints.tx_attr->comp_order = FI_ORDER_STRICT; }, "tx_attr->comp_order: ");
-  given([](fi_info& hints) { hints.rx_attr->comp_order = FI_ORDER_STRICT | FI_ORDER_DATA; });
+  refused([](fi_info& hints) { hints.tx_attr->comp_order = retired::order_strict; }, "tx_attr->comp_order: ");
+  given([](fi_info& hints) { hints.rx_attr->comp_order = retired::order_strict | retired::order_data; });
 }
 
 TEST_F(Match, TrafficClass) {

@@ -3,6 +3,7 @@
 #include "api/libfabric/discovery/offer.hpp"
 
 #include <rdma/fi_errno.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -21,7 +22,7 @@ Offer::Offer(const char* provider, uint32_t version, const providers::EndpointKi
   tx.caps = abilities.transmit_caps;
   tx.op_flags = abilities.transmit_flags;
   tx.msg_order = abilities.order;
-  tx.comp_order = FI_ORDER_NONE;
+  tx.comp_order = retired::order_none;
   tx.inject_size = abilities.inject_bytes;
   tx.size = limits.transmit_size;
   tx.iov_limit = proto::iov_max;
@@ -30,7 +31,7 @@ Offer::Offer(const char* provider, uint32_t version, const providers::EndpointKi
   rx.caps = abilities.receive_caps;
   rx.op_flags = abilities.receive_flags;
   rx.msg_order = abilities.order;
-  rx.comp_order = FI_ORDER_NONE;
+  rx.comp_order = retired::order_none;
   rx.total_buffered_recv = abilities.buffered_bytes;
   rx.size = addresses ? limits.receive_size : 8192;  // what many connections share: layers above ask for 4096
   rx.iov_limit = proto::iov_max;

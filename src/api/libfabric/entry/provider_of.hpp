@@ -54,7 +54,7 @@ std::vector<std::string> domains_of([[maybe_unused]] uint32_t format) {
 // One offer for each domain, kind of endpoint and format of addresses, linked by next. Programs may ask from their own exit handlers.
 template <class P>
 const fi_info* offers_of(const Provider&) {
-  static const std::deque<Offer>& offers = make_lasting<std::deque<Offer>>([] {
+  static const std::deque<Offer>* const offers = &make_lasting<std::deque<Offer>>([] {
     if constexpr (BringsConnections<P>) {  // defines the variables, too
       typename P::Connection connection;
       set_time_limits(P::name, connection);
@@ -77,7 +77,7 @@ const fi_info* offers_of(const Provider&) {
     }
     return made;
   }());
-  return offers.empty() ? nullptr : &offers.front().info;
+  return offers->empty() ? nullptr : &offers->front().info;
 }
 
 // How a provider's endpoints are opened.

@@ -284,8 +284,19 @@ int av_close(::fid* fid) {
 }
 
 fi_ops av_fid_ops = {sizeof(fi_ops), av_close, av_bind, no_control, no_ops_open, no_tostr, no_ops_set};
-layout::Prepared<fi_ops_av, 4> av_ops = {
-    {sizeof(fi_ops_av), av_insert, av_insertsvc, av_insertsym, av_remove, av_lookup, av_straddr, av_set}, {}};
+// Only as long as in 1.17: programs of newer headers see by `size` that the calls behind are not here.
+layout::Prepared<fi_ops_av, 4> av_ops = [] {
+  layout::Prepared<fi_ops_av, 4> ops{};
+  ops.size = offsetof(fi_ops_av, av_set) + sizeof ops.av_set;
+  ops.insert = av_insert;
+  ops.insertsvc = av_insertsvc;
+  ops.insertsym = av_insertsym;
+  ops.remove = av_remove;
+  ops.lookup = av_lookup;
+  ops.straddr = av_straddr;
+  ops.av_set = av_set;
+  return ops;
+}();
 
 const char* why_not(const fi_av_attr& attr) noexcept {
   const int type = number_of(attr.type);

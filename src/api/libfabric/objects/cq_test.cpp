@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Completion queues and counters through the calls of fi_cq(3) and fi_cntr(3).
 #include <poll.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <chrono>
 #include <thread>
@@ -326,7 +327,7 @@ INSTANTIATE_TEST_SUITE_P(Threading, CqTest,
 class OldCqTest : public Objects {};
 
 TEST_F(OldCqTest, AnOldProgramsErrorEntryIsNotOverrun) {
-  open(FI_THREAD_SAFE, FI_MR_SCALABLE, FI_VERSION(1, 4));
+  open(FI_THREAD_SAFE, retired::mr_scalable, FI_VERSION(1, 4));
   fid_cq* cq = open_cq(FI_CQ_FORMAT_CONTEXT);
   core::CompletionError error;
   error.err = FI_EIO;

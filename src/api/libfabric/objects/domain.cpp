@@ -2,6 +2,7 @@
 // Domains at the C ABI: fi_domain(3). Must not know which links exist.
 #include <algorithm>
 #include <cstring>
+#include <weft/libfabric_retired.hpp>
 
 #include "api/libfabric/abi/prepared.hpp"
 #include "api/libfabric/discovery/interface_offer.hpp"
@@ -105,9 +106,9 @@ int domain_bind(::fid* fid, ::fid* other, uint64_t flags) {
   Eq* eq = eq_of(other);
   if (eq == nullptr)
     return refuse(*domain.provider, FI_EINVAL, "fi_domain_bind", "a domain is bound to an event queue");
-  if ((flags & ~uint64_t{FI_REG_MR}) != 0)
+  if ((flags & ~uint64_t{retired::reg_mr}) != 0)
     return refuse(*domain.provider, FI_EBADFLAGS, "fi_domain_bind", "flags knows only FI_REG_MR");
-  Eq*& place = (flags & FI_REG_MR) != 0 ? domain.registration_eq : domain.eq;
+  Eq*& place = (flags & retired::reg_mr) != 0 ? domain.registration_eq : domain.eq;
   if (place != nullptr)
     return refuse(*domain.provider, FI_EBUSY, "fi_domain_bind", "an event queue is bound already");
   hold(eq->users);

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <set>
 #include <thread>
+#include <weft/libfabric_retired.hpp>
+#include <weft/libfabric_retired_calls.hpp>
 
 #include "api/libfabric/objects/objects_fixture.hpp"
 
@@ -18,7 +20,7 @@ class FabricTest : public Objects {};
 
 // fi_domain(3).
 TEST_F(FabricTest, ADomainKeepsWhatItWasOpenedWith) {
-  open(FI_THREAD_COMPLETION, FI_MR_BASIC);
+  open(FI_THREAD_COMPLETION, retired::mr_basic);
   EXPECT_EQ(object(domain).name, "made_up_domain");
   EXPECT_EQ(object(domain).threading, FI_THREAD_COMPLETION);
   EXPECT_EQ(object(domain).mr_mode, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY);
@@ -209,7 +211,7 @@ TEST_F(AvTest, AsynchronousInsertionReportsByEvents) {
   fi_addr_t addr[3] = {};
   EXPECT_EQ(fi_av_insert(av, names.data(), 3, addr, 0, nullptr), -FI_ENOEQ);
   fid_eq* eq = open_eq(FI_WAIT_NONE, 0, 2);
-  ASSERT_EQ(fi_av_bind(av, &eq->fid, 0), 0);
+  ASSERT_EQ(retired::av_bind(av, &eq->fid, 0), 0);
   EXPECT_EQ(close(eq), -FI_EBUSY);
   int context = 0;
   ASSERT_EQ(fi_av_insert(av, names.data(), 3, addr, 0, &context), 0);
@@ -293,7 +295,7 @@ TEST_F(MrTest, TheProgramChoosesKeys) {
 
 // fi_mr(3), FI_MR_BASIC: virtual addresses and keys from the provider.
 TEST_F(MrTest, BasicModeGivesKeysAndVirtualAddresses) {
-  open(FI_THREAD_SAFE, FI_MR_BASIC);
+  open(FI_THREAD_SAFE, retired::mr_basic);
   std::set<uint64_t> keys;
   std::vector<fid_mr*> all;
   for (int i = 0; i < 20; ++i) {
@@ -359,7 +361,7 @@ TEST_F(MrTest, RegistersByAttributes) {
 }
 
 TEST_F(MrTest, AnOldProgramsAttributesAreShorter) {
-  open(FI_THREAD_SAFE, FI_MR_SCALABLE, FI_VERSION(1, 4));
+  open(FI_THREAD_SAFE, retired::mr_scalable, FI_VERSION(1, 4));
   const iovec iov{bytes, sizeof bytes};
   fi_mr_attr attr{};
   attr.mr_iov = &iov;
@@ -405,7 +407,7 @@ TEST_F(MrTest, ARegionInUseIsNotClosed) {
 TEST_F(MrTest, AsynchronousRegistrationReportsByEvents) {
   open();
   fid_eq* eq = open_eq(FI_WAIT_NONE, 0, 1);
-  ASSERT_EQ(fi_domain_bind(domain, &eq->fid, FI_REG_MR), 0);
+  ASSERT_EQ(fi_domain_bind(domain, &eq->fid, retired::reg_mr), 0);
   fid_mr* mr = reg(1);
   ASSERT_NE(mr, nullptr);
   reg(2, -FI_EAGAIN);
@@ -431,7 +433,7 @@ class SetTest : public Objects {
     fi_wait_attr attr{};
     attr.wait_obj = kind;
     fid_wait* set = nullptr;
-    EXPECT_EQ(fi_wait_open(fabric, &attr, &set), 0);
+    EXPECT_EQ(retired::wait_open(fabric, &attr, &set), 0);
     return set;
   }
 };
@@ -446,7 +448,7 @@ TEST_F(SetTest, AWaitSetWaitsForAllOfItsMembers) {
       FakeEndpoint first(&object(cq));
       FakeEndpoint second(nullptr, &object(cntr));
       EXPECT_EQ(close(set), -FI_EBUSY);
-      EXPECT_EQ(fi_wait(set, 20), -FI_ETIMEDOUT);
+      EXPECT_EQ(retired::wait(set, 20), -FI_ETIMEDOUT);
       fi_cq_entry entry;
       EXPECT_EQ(fi_cq_sread(cq, &entry, 1, nullptr, 0), -FI_EINVAL) << "FI_WAIT_SET";
       for (FakeEndpoint* endpoint : {&first, &second}) {
@@ -454,7 +456,7 @@ TEST_F(SetTest, AWaitSetWaitsForAllOfItsMembers) {
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
           endpoint->deliver();
         });
-        EXPECT_EQ(fi_wait(set, 5000), 0);
+        EXPECT_EQ(retired::wait(set, 5000), 0);
         peer.join();
         if (endpoint == &first) {
           EXPECT_EQ(fi_cq_read(cq, &entry, 1), 1);
@@ -462,7 +464,7 @@ TEST_F(SetTest, AWaitSetWaitsForAllOfItsMembers) {
         if (endpoint == &second) {
           EXPECT_EQ(fi_cntr_read(cntr), 1u);
         }
-        EXPECT_EQ(fi_wait(set, 0), -FI_ETIMEDOUT);
+        EXPECT_EQ(retired::wait(set, 0), -FI_ETIMEDOUT);
       }
     }
     EXPECT_EQ(close(cq), 0);
@@ -495,35 +497,35 @@ TEST_F(SetTest, TrywaitOnAWaitSet) {
 TEST_F(SetTest, APollSetNamesWhatHasEvents) {
   fi_poll_attr attr{};
   fid_poll* poll = nullptr;
-  ASSERT_EQ(fi_poll_open(domain, &attr, &poll), 0);
+  ASSERT_EQ(retired::poll_open(domain, &attr, &poll), 0);
   fid_cq* cq = open_cq(FI_CQ_FORMAT_CONTEXT);
   fid_cntr* cntr = open_cntr();
   cq->fid.context = cq;
   cntr->fid.context = cntr;
-  ASSERT_EQ(fi_poll_add(poll, &cq->fid, 0), 0);
-  ASSERT_EQ(fi_poll_add(poll, &cntr->fid, 0), 0);
-  EXPECT_EQ(fi_poll_add(poll, &domain->fid, 0), -FI_EINVAL);
+  ASSERT_EQ(retired::poll_add(poll, &cq->fid, 0), 0);
+  ASSERT_EQ(retired::poll_add(poll, &cntr->fid, 0), 0);
+  EXPECT_EQ(retired::poll_add(poll, &domain->fid, 0), -FI_EINVAL);
   EXPECT_EQ(close(cq), -FI_EBUSY);
   {
     FakeEndpoint endpoint(&object(cq), &object(cntr));
     void* contexts[2] = {};
-    EXPECT_EQ(fi_poll(poll, contexts, 2), 0);
+    EXPECT_EQ(retired::poll(poll, contexts, 2), 0);
     endpoint.deliver();
-    EXPECT_EQ(fi_poll(poll, contexts, 1), 1);
+    EXPECT_EQ(retired::poll(poll, contexts, 1), 1);
     EXPECT_EQ(contexts[0], cq);
-    EXPECT_EQ(fi_poll(poll, contexts, 1), 1);
+    EXPECT_EQ(retired::poll(poll, contexts, 1), 1);
     EXPECT_EQ(contexts[0], cntr) << "what had no room comes next";
-    EXPECT_EQ(fi_poll(poll, contexts, 2), 1) << "the counter has not changed since";
+    EXPECT_EQ(retired::poll(poll, contexts, 2), 1) << "the counter has not changed since";
     fi_cq_entry entry;
     EXPECT_EQ(fi_cq_read(cq, &entry, 1), 1);
     EXPECT_EQ(fi_cntr_add(cntr, 1), 0);
-    EXPECT_EQ(fi_poll(poll, contexts, 2), 0) << "the program's own change is not news";
+    EXPECT_EQ(retired::poll(poll, contexts, 2), 0) << "the program's own change is not news";
   }
-  EXPECT_EQ(fi_poll_del(poll, &cntr->fid, 0), 0);
-  EXPECT_EQ(fi_poll_del(poll, &cntr->fid, 0), -FI_EINVAL);
+  EXPECT_EQ(retired::poll_del(poll, &cntr->fid, 0), 0);
+  EXPECT_EQ(retired::poll_del(poll, &cntr->fid, 0), -FI_EINVAL);
   EXPECT_EQ(close(cntr), 0);
   EXPECT_EQ(close(poll), -FI_EBUSY) << "fi_poll(3), fi_close: while something is in it";
-  EXPECT_EQ(fi_poll_del(poll, &cq->fid, 0), 0);
+  EXPECT_EQ(retired::poll_del(poll, &cq->fid, 0), 0);
   EXPECT_EQ(close(poll), 0);
   EXPECT_EQ(close(cq), 0);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // Memory registration at the C ABI: fi_mr(3). Must not know which links exist.
 #include <cstring>
+#include <weft/libfabric_retired.hpp>
 
 #include "api/libfabric/abi/values.hpp"
 #include "api/libfabric/objects/objects.hpp"
@@ -219,8 +220,8 @@ int regattr(::fid* fid, const fi_mr_attr* attr, uint64_t flags, fid_mr** out) {
 fi_ops_mr region_ops = {sizeof(fi_ops_mr), reg, regv, regattr};
 
 int mr_mode_bits(int mr_mode) noexcept {
-  if (mr_mode == FI_MR_BASIC) return FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-  return mr_mode & ~(FI_MR_BASIC | FI_MR_SCALABLE);
+  if (mr_mode == retired::mr_basic) return FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  return mr_mode & ~(retired::mr_basic | retired::mr_scalable);
 }
 
 }  // namespace weft::fi

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <rdma/fi_trigger.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <array>
 #include <atomic>
@@ -225,6 +226,6 @@ class WorkQueue {
 
 // Asks a port for its WorkTarget: fi_control(&ep->fid, work_target_command, WorkTarget*). Private to this
 // library.
-inline constexpr int work_target_command = static_cast<int>(FI_PROV_SPECIFIC | 0x776f);
+inline constexpr int work_target_command = static_cast<int>(retired::prov_specific | 0x776f);
 
 }  // namespace weft::fi

@@ -5,6 +5,7 @@
 
 #include <strings.h>
 #include <unistd.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -53,11 +54,12 @@ Imported imported;
 std::optional<int> read_level(const char* text) {
   // Not in fabric(7): silence.
   if (strcasecmp(text, "none") == 0) return -1;
-  for (int level = FI_LOG_WARN; level < FI_LOG_MAX; ++level) {
+  for (int level = FI_LOG_WARN; level < retired::log_levels; ++level) {
     char name[32];
     if (strcasecmp(text, to_text(name, sizeof name, &level, FI_TYPE_LOG_LEVEL)) == 0) return level;
   }
-  if (text[0] >= '0' && text[0] <= '9' && text[1] == 0) return std::min(text[0] - '0', FI_LOG_MAX - 1);
+  if (text[0] >= '0' && text[0] <= '9' && text[1] == 0)
+    return std::min(text[0] - '0', retired::log_levels - 1);
   return std::nullopt;
 }
 
@@ -67,7 +69,7 @@ int level_of(const char* text) {
 
 uint32_t subsystems_of(const char* text) {
   uint32_t mask = 0;
-  for (int subsystem = 0; subsystem < FI_LOG_SUBSYS_MAX; ++subsystem) {
+  for (int subsystem = 0; subsystem < retired::log_subsystems; ++subsystem) {
     char name[32];
     if (name_passes(text, to_text(name, sizeof name, &subsystem, FI_TYPE_LOG_SUBSYS)))
       mask |= 1u << subsystem;
@@ -134,7 +136,8 @@ bool enabled(const char* full_name, fi_log_level level, fi_log_subsys subsys) no
     return ask(&provider, level, subsys, flags) != 0;
   }
   if (static_cast<int>(level) > now.level) return false;
-  if (static_cast<unsigned>(subsys) >= FI_LOG_SUBSYS_MAX || (now.subsystems >> subsys & 1) == 0) return false;
+  if (static_cast<unsigned>(subsys) >= retired::log_subsystems || (now.subsystems >> subsys & 1) == 0)
+    return false;
   return !provider_filtered(now, full_name);
 }
 

@@ -3,6 +3,7 @@
 #include "api/libfabric/text/setting_report.hpp"
 
 #include <unistd.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <cstring>
 #include <string>
@@ -32,7 +33,7 @@ void report_subsystems() {
   const char* text = os::setting("FI_LOG_SUBSYS");
   if (text == nullptr || text[strspn(text, " ")] == '^') return;
   std::string names;
-  for (int subsystem = 0; subsystem < FI_LOG_SUBSYS_MAX; ++subsystem) {
+  for (int subsystem = 0; subsystem < retired::log_subsystems; ++subsystem) {
     char name[32];
     to_text(name, sizeof name, &subsystem, FI_TYPE_LOG_SUBSYS);
     if (name_passes(text, name)) return;

@@ -3,6 +3,8 @@
 // Must not know where it goes.
 #include "api/libfabric/text/tostr_attr.hpp"
 
+#include <weft/libfabric_retired.hpp>
+
 #include "api/libfabric/abi/generations.hpp"
 #include "api/libfabric/abi/values.hpp"
 #include "api/libfabric/text/raw.hpp"
@@ -48,11 +50,11 @@ class Block {
     text_.add("\n");
   }
   void order(const char* name, uint64_t value) noexcept {
-    if ((value & FI_ORDER_STRICT) == FI_ORDER_STRICT) {
+    if ((value & retired::order_strict) == retired::order_strict) {
       start(name).add(" [ FI_ORDER_STRICT");
-      if ((value & ~uint64_t{FI_ORDER_STRICT}) != 0) {
+      if ((value & ~uint64_t{retired::order_strict}) != 0) {
         text_.add(", ");
-        add_flags(text_, value & ~uint64_t{FI_ORDER_STRICT}, FI_TYPE_MSG_ORDER, ", ");
+        add_flags(text_, value & ~uint64_t{retired::order_strict}, FI_TYPE_MSG_ORDER, ", ");
       }
       text_.add(" ]\n");
     } else {

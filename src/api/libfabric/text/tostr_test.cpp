@@ -10,6 +10,7 @@
 #include <rdma/fi_collective.h>
 #include <rdma/fi_eq.h>
 #include <rdma/providers/fi_log.h>
+#include <weft/libfabric_retired.hpp>
 
 #include <cstring>
 #include <string>
@@ -42,7 +43,7 @@ TEST(Tostr, Values) {
   EXPECT_EQ(text(FI_LOG_INFO, FI_TYPE_LOG_LEVEL), "info");
   EXPECT_EQ(text(FI_LOG_EP_CTRL, FI_TYPE_LOG_SUBSYS), "ep_ctrl");
   EXPECT_EQ(text(uint32_t{FI_ADDR_STR}, FI_TYPE_ADDR_FORMAT), "FI_ADDR_STR");
-  EXPECT_EQ(text(FI_PROV_SPECIFIC | 0x12u, FI_TYPE_PROTOCOL), "0x80000012");
+  EXPECT_EQ(text(retired::prov_specific | 0x12u, FI_TYPE_PROTOCOL), "0x80000012");
 }
 
 // What headers of 1.17 have no names for.
@@ -158,7 +159,7 @@ TEST(Tostr, Addresses) {
 TEST(Tostr, AttributeLayout) {
   fi_rx_attr attr{};
   attr.caps = FI_MSG | FI_RECV;
-  attr.comp_order = FI_ORDER_STRICT | FI_ORDER_DATA;
+  attr.comp_order = retired::order_strict | retired::order_data;
   attr.size = 5;
   EXPECT_STREQ(to_text(&attr, FI_TYPE_RX_ATTR),
                "fi_rx_attr:\n"
