@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The last commit set up, built and tested in a root of another Debian. `./dev distro` calls it.
 # usage: distro.sh SUITE [NAME]    trixie, sid or bookworm; NAME selects tests as for ./dev test. Root, mmdebstrap, a mirror (WEFT_MIRROR).
-# The root stays in build/distro/SUITE (WEFT_DISTRO: another folder for SUITE), and the next run goes on there.
+# WEFT_MIRROR_EXPIRED=1 accepts the lists of a mirror that is not renewed, as a snapshot's. The root stays in build/distro/SUITE (WEFT_DISTRO: another folder for SUITE), and the next run goes on there.
 set -euo pipefail
 
 # in_root FOLDER SUITE [NAME]: the steps, in namespaces of their own, so that mounts and processes end with them.
@@ -53,8 +53,11 @@ if [[ ! -e "$folder/root.done" ]]; then
   /usr/lib/apt/apt-helper -o Acquire::Retries=0 -o Acquire::http::Timeout=20 download-file "$mirror/dists/$suite/InRelease" "$folder/InRelease" \
     >"$folder/mirror.log" 2>&1 || { tail -n 3 "$folder/mirror.log" >&2; die "$mirror/dists/$suite cannot be read: is a network here, is WEFT_MIRROR right?"; }
   rm -rf "$folder/root"
+  # mmdebstrap leaves these to the root's own apt.
+  aptopts=(--aptopt='APT::Install-Recommends false')
+  [[ -z "${WEFT_MIRROR_EXPIRED:-}" ]] || aptopts+=(--aptopt='Acquire::Check-Valid-Until false')
   # --force-unsafe-io: a root that is lost is made again.
-  mmdebstrap --variant=minbase --aptopt='APT::Install-Recommends false' --dpkgopt=force-unsafe-io --include=ca-certificates,bash,util-linux \
+  mmdebstrap --variant=minbase "${aptopts[@]}" --dpkgopt=force-unsafe-io --include=ca-certificates,bash,util-linux \
     "$suite" "$folder/root" "$mirror" >"$folder/root.log" 2>&1 ||
     { tail -n 20 "$folder/root.log" >&2; die "no root of $suite could be made; the log is $folder/root.log"; }
   touch "$folder/root.done"
