@@ -335,7 +335,7 @@ if(NOT WEFT_SANITIZE)
 endif()
 
 # --- the rules of the source that are quick to look at; ./dev check has the rest ---
-foreach(rule IN ITEMS layers walks paths licences constants requires streams)
+foreach(rule IN ITEMS layers walks paths licences constants requires streams kernel_versions)
   add_test(NAME "check: ${rule}" COMMAND python3 "${PROJECT_SOURCE_DIR}/scripts/check/${rule}.py")
   set_tests_properties("check: ${rule}" PROPERTIES LABELS check)
 endforeach()

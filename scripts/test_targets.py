@@ -65,7 +65,7 @@ def tests() -> "list[tuple[str, list[str]]]":
     mpi = re.search(r"foreach\(provider IN ITEMS ([\w ]+)\)  # a semicolon", (ROOT / "cmake/tests.cmake").read_text())
     found += [(f"system: mpi over {provider}", ["weft_installed", "weft_mpi_walk"]) for provider in (mpi[1].split() if mpi else [])]
     found.append(("system: mpi between hosts", ["weft_installed", "weft_mpi_walk"]))
-    for rule in ("layers", "walks", "paths", "licences", "constants", "requires", "streams"):
+    for rule in ("layers", "walks", "paths", "licences", "constants", "requires", "streams", "kernel_versions"):
         found.append((f"check: {rule}", []))
     found += [("check: abi", ["weft_installed"]), ("check: instructions", ["weft_installed"]), ("check: kernel style", [])]
     found += [(f"check: walk of {name}", [f"weft_walk_{name}"]) for name in ("shm", "tcp", "rxd", "rxm", "verbs")]

@@ -4,6 +4,8 @@
 
 #include <linux/debugfs.h>
 
+#include <kofi/compat.h>
+
 #define CREATE_TRACE_POINTS
 #include "trace.h"
 
@@ -34,7 +36,7 @@ DEFINE_SHOW_ATTRIBUTE(counters);
 static int __init kofi_init(void)
 {
 	/* Not reclaimed by memory pressure: a block device may stand on it. */
-	kofi_wq = alloc_workqueue("kofi", WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
+	kofi_wq = alloc_workqueue("kofi", WQ_HIGHPRI | WQ_MEM_RECLAIM | WQ_PERCPU, 0);
 	if (!kofi_wq)
 		return -ENOMEM;
 	kofi_dir = debugfs_create_dir("kofi", NULL);

@@ -8,6 +8,8 @@
 #include <linux/overflow.h>
 #include <linux/slab.h>
 
+#include <kofi/compat.h>
+
 static size_t entry_len(const struct kofi_iter *iter)
 {
 	switch (iter->vec->type) {

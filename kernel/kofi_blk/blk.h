@@ -13,12 +13,14 @@
 #ifndef _KOFI_BLK_H
 #define _KOFI_BLK_H
 
-#include <kofi/block.h>
-#include <kofi/block_config.h>
-#include <kofi/handler.h>
 #include <linux/blk-mq.h>
 #include <linux/mutex.h>
 #include <linux/workqueue.h>
+
+#include <kofi/block.h>
+#include <kofi/block_config.h>
+#include <kofi/compat.h>
+#include <kofi/handler.h>
 
 #define KBLK_SEGMENTS	128
 #define KBLK_CONNECT_MS	10000

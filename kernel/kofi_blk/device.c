@@ -13,7 +13,6 @@
 
 #include <linux/idr.h>
 #include <linux/sched/mm.h>
-#include <linux/version.h>
 
 static DEFINE_IDA(names);
 
@@ -247,7 +246,7 @@ static int init_hctx(struct blk_mq_hw_ctx *hctx, void *data, unsigned int index)
 }
 
 static int init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int hctx,
-			unsigned int node)
+			kofi_numa_node_t node)
 {
 	struct kblk_cmd *cmd = blk_mq_rq_to_pdu(rq);
 
@@ -262,33 +261,32 @@ static const struct block_device_operations disk_ops = { .owner = THIS_MODULE };
 
 /* --- the disk; the session is live --- */
 
-static void set_limits(struct kblk_dev *dev)
+static struct gendisk *alloc_disk(struct kblk_dev *dev)
 {
-	struct request_queue *q = dev->disk->queue;
 	u32 block = le32_to_cpu(dev->welcome.block_bytes);
 	u16 flags = le16_to_cpu(dev->welcome.flags);
+	struct queue_limits limits = {
+		.features = BLK_FEAT_WRITE_CACHE | BLK_FEAT_FUA,
+		.logical_block_size = block,
+		.physical_block_size = max_t(u32, block, PAGE_SIZE),
+		.io_min = PAGE_SIZE,
+		.io_opt = KBLK_IO_MAX,
+		.max_hw_sectors = KBLK_IO_MAX >> SECTOR_SHIFT,
+		.max_segments = KBLK_SEGMENTS,
+	};
 
-	blk_queue_logical_block_size(q, block);
-	blk_queue_physical_block_size(q, max_t(u32, block, PAGE_SIZE));
-	blk_queue_io_min(q, PAGE_SIZE);
-	blk_queue_io_opt(q, KBLK_IO_MAX);
-	blk_queue_max_hw_sectors(q, KBLK_IO_MAX >> SECTOR_SHIFT);
-	blk_queue_max_segments(q, KBLK_SEGMENTS);
-	blk_queue_max_segment_size(q, KBLK_IO_MAX);
-	blk_queue_write_cache(q, true, true);
-	blk_queue_flag_set(QUEUE_FLAG_NONROT, q);
-	blk_queue_flag_clear(QUEUE_FLAG_ADD_RANDOM, q);
 	if (flags & KBLK_DISCARD) {
-		q->limits.discard_granularity = max_t(u32, block, PAGE_SIZE);
-		blk_queue_max_discard_sectors(q, SZ_1G >> SECTOR_SHIFT);
+		limits.discard_granularity = limits.physical_block_size;
+		limits.max_hw_discard_sectors = SZ_1G >> SECTOR_SHIFT;
 	}
 	if (flags & KBLK_ZEROES)
-		blk_queue_max_write_zeroes_sectors(q, SZ_1G >> SECTOR_SHIFT);
+		limits.max_write_zeroes_sectors = SZ_1G >> SECTOR_SHIFT;
 	/* Devices that register pages want no gaps between them. */
 	if (dev->info->domain_attr->mr_mode & FI_MR_PROV_KEY)
-		blk_queue_virt_boundary(q, PAGE_SIZE - 1);
-	set_disk_ro(dev->disk, flags & KBLK_READ_ONLY);
-	set_capacity(dev->disk, le64_to_cpu(dev->welcome.bytes) >> SECTOR_SHIFT);
+		limits.virt_boundary_mask = PAGE_SIZE - 1;
+	else
+		limits.max_segment_size = KBLK_IO_MAX;
+	return blk_mq_alloc_disk(&dev->tags, &limits, dev);
 }
 
 int kblk_disk_add(struct kblk_dev *dev)
@@ -298,7 +296,7 @@ int kblk_disk_add(struct kblk_dev *dev)
 	dev->tags = (struct blk_mq_tag_set){
 		.ops = &mq_ops, .nr_hw_queues = dev->queue_count, .queue_depth = dev->depth,
 		.numa_node = NUMA_NO_NODE, .cmd_size = sizeof(struct kblk_cmd),
-		.flags = BLK_MQ_F_SHOULD_MERGE | BLK_MQ_F_BLOCKING,
+		.flags = BLK_MQ_F_BLOCKING,
 		.timeout = dev->timeout_s * HZ, .driver_data = dev };
 	status = blk_mq_alloc_tag_set(&dev->tags);
 	if (status)
@@ -307,7 +305,7 @@ int kblk_disk_add(struct kblk_dev *dev)
 	status = dev->index;
 	if (status < 0)
 		goto free_tags;
-	dev->disk = blk_mq_alloc_disk(&dev->tags, dev);
+	dev->disk = alloc_disk(dev);
 	if (IS_ERR(dev->disk)) {
 		status = PTR_ERR(dev->disk);
 		goto free_name;
@@ -315,7 +313,8 @@ int kblk_disk_add(struct kblk_dev *dev)
 	dev->disk->fops = &disk_ops;
 	dev->disk->private_data = dev;
 	snprintf(dev->disk->disk_name, DISK_NAME_LEN, "kofi%d", dev->index);
-	set_limits(dev);
+	set_disk_ro(dev->disk, le16_to_cpu(dev->welcome.flags) & KBLK_READ_ONLY);
+	set_capacity(dev->disk, le64_to_cpu(dev->welcome.bytes) >> SECTOR_SHIFT);
 	return 0;
 free_name:
 	ida_free(&names, dev->index);

@@ -15,6 +15,8 @@
 #include <linux/random.h>
 #include <linux/slab.h>
 
+#include <kofi/compat.h>
+
 struct workqueue_struct *kbt_wq;
 /* Unflushed writes are in the page cache, of which another load of the module knows nothing. */
 u64 kbt_epoch;
@@ -114,7 +116,7 @@ static int __init kbt_init(void)
 	int status;
 
 	get_random_bytes(&kbt_epoch, sizeof(kbt_epoch));
-	kbt_wq = alloc_workqueue("kofi_blk_target", WQ_MEM_RECLAIM, 0);
+	kbt_wq = alloc_workqueue("kofi_blk_target", WQ_MEM_RECLAIM | WQ_PERCPU, 0);
 	if (!kbt_wq)
 		return -ENOMEM;
 	status = kofi_block_config_register(&subsystem);

@@ -57,7 +57,7 @@ static int lower_offers(const char *provider, const char *node, const char *serv
 static struct fi_info *offer(const struct fi_info *lower)
 {
 	struct fi_info *info = fi_dupinfo(lower);
-	char name[FI_NAME_MAX];
+	char name[FI_NAME_MAX + sizeof(RDM_LAYER)];
 
 	if (!info)
 		return NULL;

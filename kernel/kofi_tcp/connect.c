@@ -103,7 +103,8 @@ static int set_out(struct ktcp_ep *ep, const struct sockaddr *to, const void *pa
 	if (status)
 		return status;
 	if (ep->source.ss_family == to->sa_family)
-		status = kernel_bind(ep->sock, (struct sockaddr *)&ep->source, kofi_ip_len(to));
+		status = kernel_bind(ep->sock, (struct sockaddr_unsized *)&ep->source,
+				     kofi_ip_len(to));
 	if (status) {
 		ktcp_sock_close(ep->sock);
 		ep->sock = NULL;
@@ -115,7 +116,8 @@ static int set_out(struct ktcp_ep *ep, const struct sockaddr *to, const void *pa
 	ep->deadline = jiffies + msecs_to_jiffies(KTCP_CONNECT_MS);
 	queue_delayed_work(ktcp_wq, &ep->timer, msecs_to_jiffies(KTCP_CONNECT_MS) + 1);
 	ktcp_sock_watch(ep->sock, &ep->work, ktcp_data_ready);
-	status = kernel_connect(ep->sock, (struct sockaddr *)&addr, kofi_ip_len(to), O_NONBLOCK);
+	status = kernel_connect(ep->sock, (struct sockaddr_unsized *)&addr, kofi_ip_len(to),
+				O_NONBLOCK);
 	/* What the network says is told as an event, like all that it says later. */
 	if (status && status != -EINPROGRESS)
 		refused_by_system(ep, -status);

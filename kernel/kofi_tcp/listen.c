@@ -229,7 +229,7 @@ int ktcp_passive_ep(struct fid_fabric *fabric, const struct fi_info *info, struc
 	status = ktcp_sock_new(addr.ss_family, &pep->sock);
 	if (!status) {
 		sock_set_reuseaddr(pep->sock->sk);
-		status = kernel_bind(pep->sock, (struct sockaddr *)&addr,
+		status = kernel_bind(pep->sock, (struct sockaddr_unsized *)&addr,
 				     kofi_ip_len(&addr));
 	}
 	if (status) {

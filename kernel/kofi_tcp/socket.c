@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Sockets: reading and writing pieces of memory. What differs between kernels is in here. */
+/* Sockets: reading and writing pieces of memory. */
 #include "tcp.h"
 
 #include <linux/tcp.h>
-#include <linux/version.h>
 #include <net/tcp.h>
 
 struct workqueue_struct *ktcp_wq;
@@ -150,15 +149,10 @@ ssize_t ktcp_sock_send_piece(struct socket *sock, const struct kofi_piece *piece
 	struct page *page = splice ? splice_page(piece, &offset, &len) : NULL;
 
 	if (page) {
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)
-		return kernel_sendpage(sock, page, offset, len, msg.msg_flags |
-				       (len < piece->len ? MSG_MORE : 0));
-#else
 		bvec = (struct bio_vec){ page, len, offset };
 		msg.msg_flags |= MSG_SPLICE_PAGES | (len < piece->len ? MSG_MORE : 0);
 		iov_iter_bvec(&msg.msg_iter, ITER_SOURCE, &bvec, 1, len);
 		return sock_sendmsg(sock, &msg);
-#endif
 	}
 	piece_iter(&msg, ITER_SOURCE, piece, &kvec, &bvec);
 	return sock_sendmsg(sock, &msg);

@@ -6,11 +6,12 @@
 #ifndef _KTCP_WIRE_H
 #define _KTCP_WIRE_H
 
-#include <asm/unaligned.h>
 #include <linux/in.h>
 #include <linux/in6.h>
 #include <linux/string.h>
 #include <linux/types.h>
+
+#include <kofi/compat.h>
 
 enum ktcp_kind {
 	KT_BYE = 0, KT_TAGGED = 1, KT_MSG, KT_TAGGED_ACK, KT_MSG_ACK, KT_TAGGED_RTS,

@@ -14,6 +14,8 @@
 #include <linux/tcp.h>
 #include <net/sock.h>
 
+#include <kofi/compat.h>
+
 #define LATENCY_BYTES	8
 #define LATENCY_TURNS	4000
 #define STREAM_BYTES	65536
@@ -167,14 +169,14 @@ static int sock_pair(struct socket **a, struct socket **b)
 
 	if (status)
 		return status;
-	status = kernel_bind(listener, (struct sockaddr *)&addr, sizeof(addr)) ?:
+	status = kernel_bind(listener, (struct sockaddr_unsized *)&addr, sizeof(addr)) ?:
 		 kernel_listen(listener, 1);
 	if (!status)
 		status = kernel_getsockname(listener, (struct sockaddr *)&addr);
 	if (status > 0)
 		status = sock_create_kern(&init_net, AF_INET, SOCK_STREAM, IPPROTO_TCP, a);
 	if (!status) {
-		status = kernel_connect(*a, (struct sockaddr *)&addr, sizeof(addr), 0) ?:
+		status = kernel_connect(*a, (struct sockaddr_unsized *)&addr, sizeof(addr), 0) ?:
 			 kernel_accept(listener, b, 0);
 		if (status)
 			sock_release(*a);

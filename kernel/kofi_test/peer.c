@@ -5,7 +5,7 @@
  */
 #include "test.h"
 
-#include <asm/unaligned.h>
+#include <kofi/compat.h>
 
 struct named {
 	__le64	key, addr, len;

@@ -58,6 +58,7 @@ check constants python3 scripts/check/constants.py
 check requires python3 scripts/check/requires.py
 check streams python3 scripts/check/streams.py
 check kernel bash scripts/check/kernel_style.sh
+check versions python3 scripts/check/kernel_versions.py
 check abi python3 scripts/check/abi.py
 if [[ $fast -eq 1 ]]; then
   check headers python3 scripts/check/headers.py g++

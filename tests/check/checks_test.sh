@@ -66,6 +66,11 @@ expect bad "a file of a module calls one behind it" layers.py
 put kernel/m/a.c 'int a(void)\n{\n\treturn word;\n}\n'
 put kernel/m/b.c 'const struct x *word = 0;\n'
 expect bad "a file of a module uses a variable of one behind it" layers.py
+mkdir -p "$tree/kernel/include/kofi"
+put kernel/include/kofi/compat.h '#include <linux/version.h>\n#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)\n#endif\n'
+expect good "a version of the kernel in compat.h" kernel_versions.py
+put kernel/m/b.c '#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)\n#endif\n'
+expect bad "a version of the kernel elsewhere" kernel_versions.py
 rm -r "$tree/kernel"
 
 put src/core/h.hpp '#pragma once\ninline std::string h() { return {}; }\n'
