@@ -46,16 +46,17 @@ add_program() {
 # Modules with all that they depend on, in one folder.
 add_modules() {
   local version="$1" source="$folder/kernel/root/lib/modules/$1" target="$root/usr/lib/modules/$1" todo=("${modules[@]}") name file
+  [[ -d "$source" ]] || source="$folder/kernel/root/usr/lib/modules/$1"  # Debian 13 and newer
   declare -A seen=()
   mkdir -p "$target/kernel"
-  find "$source/kernel" -name '*.ko' >"$work/all"
+  find "$source/kernel" \( -name '*.ko' -o -name '*.ko.xz' \) >"$work/all"
   while [[ ${#todo[@]} -gt 0 ]]; do
     name="${todo[0]//-/_}"; todo=("${todo[@]:1}")
     [[ -z "${seen[$name]:-}" ]] || continue
     seen[$name]=1
-    file="$(grep -m1 -E "/${name//_/[-_]}\.ko\$" "$work/all" || true)"
+    file="$(grep -m1 -E "/${name//_/[-_]}\.ko(\.xz)?\$" "$work/all" || true)"
     [[ -n "$file" ]] || continue  # built in
-    cp "$file" "$target/kernel/"
+    if [[ "$file" == *.xz ]]; then xz -dc "$file" >"$target/kernel/$(basename "$file" .xz)"; else cp "$file" "$target/kernel/"; fi
     mapfile -t -O "${#todo[@]}" todo < <(modinfo -F depends "$file" | tr , '\n' | sed '/^$/d')
   done
   cp "$source"/modules.builtin* "$source/modules.order" "$target/"

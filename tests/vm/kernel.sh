@@ -2,8 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # The distribution's kernel, downloaded and unpacked, never installed. usage: kernel.sh FOLDER ->
 # FOLDER/root/boot/vmlinuz-*, FOLDER/version The cloud flavour has no rxe and no 9p; this is the general one.
+# WEFT_VM_KERNEL: that of another Debian suite (suite.sh), beside FOLDER/../root.
 set -euo pipefail
 folder="$1"
+if [[ -n "${WEFT_VM_KERNEL:-}" ]]; then
+  exec bash "$(dirname "${BASH_SOURCE[0]}")/suite.sh" make "$(dirname "$folder")" "$WEFT_VM_KERNEL"
+fi
 if [[ -f "$folder/version" && -f "$folder/root/boot/vmlinuz-$(cat "$folder/version")" ]]; then exit 0; fi
 rm -rf "$folder"
 mkdir -p "$folder"

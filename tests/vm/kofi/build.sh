@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Builds the modules of kernel/ with W=1 and sparse; a warning is an error. usage: build.sh REPOSITORY FOLDER HEADERS ->
 # FOLDER/*.ko, and FOLDER/hello/kofi_hello.ko, a client (examples/). Builds copies: nothing is written beside the sources.
+# WEFT_VM_ROOT: a folder that suite.sh has made; make runs in its root, where HEADERS is.
 # WEFT_VM_WALK=1: also FOLDER/walk/*.ko, in which the compiler has inlined no function that does not say so: a trace has them all.
 set -euo pipefail
 repository="$1" folder="$2" headers="$3"
@@ -13,8 +14,11 @@ bash "$repository/scripts/check/kernel_style.sh" "$repository" >"$folder/style.l
   [[ -e "$repository/kernel/$file" ]] || rm -f "$folder/src/$file"
 done
 cp -au "$repository/kernel/." "$folder/src/"
+in_root=()
+[[ -z "${WEFT_VM_ROOT:-}" ]] || in_root=(bash "$repository/tests/vm/suite.sh" run "$WEFT_VM_ROOT" "$folder")
+# KBUILD_CHECKSRC is what C=1 sets, unless scripts/checker-valid.sh, which Debian's headers of 7.2 lack, says that sparse is too old.
 compile() {  # compile FOLDER LOG [VARIABLE=VALUE...]
-  if ! make -s -C "$headers" M="$1" W=1 C=1 "${@:3}" modules >"$2" 2>&1; then
+  if ! "${in_root[@]}" make -s -C "$headers" M="$1" W=1 KBUILD_CHECKSRC=1 "${@:3}" modules >"$2" 2>&1; then
     cat "$2" >&2
     exit 1
   fi
