@@ -22,6 +22,10 @@
 #include <kofi/compat.h>
 #include <kofi/handler.h>
 
+#ifdef KOFI_BLOCK_LAYER_NOT_KNOWN
+#error "kofi_blk does not know the block layer of 6.9 and 6.10"
+#endif
+
 #define KBLK_SEGMENTS	128
 #define KBLK_CONNECT_MS	10000
 #define KBLK_RETRY	(HZ / 4)
