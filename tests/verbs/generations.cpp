@@ -94,6 +94,25 @@ ibv_wc_status write(ibv_qp* qp, const ibv_mr* from, uint64_t address, uint32_t r
   return wc.status;
 }
 
+// The same 8 bytes by ibv_wr_atomic_write(3).
+ibv_wc_status write_by_calls(ibv_qp* qp, uint64_t address, uint32_t rkey, uint64_t value) {
+  ibv_qp_ex* extended = ibv_qp_to_qp_ex(qp);
+  CHECK(extended != nullptr);
+  ibv_wr_start(extended);
+  extended->wr_id = 5;
+  extended->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_atomic_write(extended, rkey, address, &value);
+  CHECK(ibv_wr_complete(extended) == 0);
+  ibv_wc wc{};
+  int count = 0;
+  for (int tries = 0; count == 0 && tries < 100'000; ++tries) {
+    count = ibv_poll_cq(qp->send_cq, 1, &wc);
+    if (count == 0) usleep(20);
+  }
+  CHECK(count == 1 && wc.wr_id == 5);
+  return wc.status;
+}
+
 // Private nodes: what one release's programs of rdma-core find is the same at each.
 void check_private_nodes(ibv_context* context) {
   for (const char* node : {"IBVERBS_PRIVATE_34", "IBVERBS_PRIVATE_57", "IBVERBS_PRIVATE_59",
@@ -144,7 +163,8 @@ int main() {
   ibv_buf* buf = nullptr;
   auto* base = static_cast<char*>(ibv_alloc_buf(pd, 10000, &buf));
   CHECK(base != nullptr && buf != nullptr && reinterpret_cast<uintptr_t>(base) % 4096 == 0);
-  CHECK(ibv_export_buf_dmabuf_fd(buf) == -1 && errno == EOPNOTSUPP);
+  CHECK(ibv_export_buf_dmabuf_fd(buf) == -1 && errno == ENODATA);
+  CHECK(ibv_export_buf_dmabuf_fd(nullptr) == -1 && errno == EINVAL);
   constexpr int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   CHECK(ibv_reg_buf_mr(other, buf, base, 10000, rights) == nullptr && errno == EINVAL);
   CHECK(ibv_reg_buf_mr(pd, buf, base, 10001, rights) == nullptr && errno == EINVAL);
@@ -193,6 +213,33 @@ int main() {
   CHECK(write(one, of_buffer, 0x10000 + 256, by_iova->rkey, IBV_WR_ATOMIC_WRITE, IBV_SEND_INLINE) ==
         IBV_WC_SUCCESS);
   CHECK(memory[255] == 'a' && memory[256] == 'd' && memory[263] == 'd' && memory[264] == 'a');
+  ibv_qp_init_attr_ex extended{};
+  extended.send_cq = extended.recv_cq = cq;
+  extended.qp_type = IBV_QPT_RC;
+  extended.cap = init.cap;
+  extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  extended.pd = pd;
+  extended.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE;
+  ibv_qp *three = ibv_create_qp_ex(context, &extended), *four = ibv_create_qp(pd, &init);
+  CHECK(three != nullptr && four != nullptr);
+  connect(three, gid, four->qp_num);
+  connect(four, gid, three->qp_num);
+  const auto value = [] {
+    uint64_t read = 0;
+    std::memcpy(&read, memory + 256, sizeof read);
+    return read;
+  };
+  CHECK(write_by_calls(three, 0x10000 + 256, by_iova->rkey, 0x0102030405060708) == IBV_WC_SUCCESS);
+  CHECK(value() == 0x0102030405060708 && memory[255] == 'a' && memory[264] == 'a');
+  // A region without the right: nothing is stored.
+  alignas(8) static uint64_t locked = 7;
+  ibv_mr* read_only =
+      ibv_reg_mr(pd, &locked, sizeof locked, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
+  CHECK(read_only != nullptr);
+  CHECK(write_by_calls(three, reinterpret_cast<uintptr_t>(&locked), read_only->rkey, 1) ==
+        IBV_WC_REM_ACCESS_ERR);
+  CHECK(locked == 7);
+  CHECK(ibv_destroy_qp(three) == 0 && ibv_destroy_qp(four) == 0 && ibv_dereg_mr(read_only) == 0);
   // ibv_query_qp_data_in_order(3): no flag, IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS, and for the device alone.
   for (const uint32_t flags : {0U, 1U, 2U, 3U})
     CHECK(ibv_query_qp_data_in_order(one, IBV_WR_RDMA_WRITE, flags) == 0);

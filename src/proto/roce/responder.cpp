@@ -495,7 +495,7 @@ void Responder::on_atomic_write(QueuePair& qp, const Packet& packet, uint64_t no
   uint64_t value = 0;
   if (reth.length != sizeof value || packet.payload.size() != sizeof value) {
     services_.faults.report_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH, sizeof value,
-                                    packet.payload.size());
+                                    reth.length != sizeof value ? reth.length : packet.payload.size());
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   std::memcpy(&value, packet.payload.data(), sizeof value);

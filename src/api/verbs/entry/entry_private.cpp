@@ -60,7 +60,8 @@ WEFT_EXPORT int weft_private_ibv_read_ibdev_sysfs_file(char*, size_t, ibv_device
   return -1;
 }
 WEFT_SINCE_34(ibv_read_ibdev_sysfs_file);
-WEFT_EXPORT unsigned weft_private___ioctl_final_num_attrs(unsigned, void*) { return 0; }
+// Providers make room for so many attributes.
+WEFT_EXPORT unsigned weft_private___ioctl_final_num_attrs(unsigned count, void*) { return count; }
 WEFT_SINCE_34(__ioctl_final_num_attrs);
 WEFT_EXPORT void weft_private_verbs_init_cq(void*, void*, void*, void*) {}
 WEFT_SINCE_34(verbs_init_cq);
@@ -86,6 +87,12 @@ WEFT_SINCE_64(ibv_dmabuf_heap_destroy);
 WEFT_EXPORT void weft_private_ibv_dmabuf_heap_free(void*) {}
 WEFT_SINCE_64(ibv_dmabuf_heap_free);
 
+// A number of completions, or -1.
+WEFT_EXPORT int weft_private_ibv_cmd_poll_cq() {
+  errno = EOPNOTSUPP;
+  return -1;
+}
+WEFT_SINCE_34(ibv_cmd_poll_cq);
 WEFT_REFUSES(34, execute_ioctl)
 WEFT_REFUSES(34, ibv_cmd_advise_mr)
 WEFT_REFUSES(34, ibv_cmd_alloc_dm)
@@ -130,7 +137,6 @@ WEFT_REFUSES(34, ibv_cmd_modify_srq)
 WEFT_REFUSES(34, ibv_cmd_modify_wq)
 WEFT_REFUSES(34, ibv_cmd_open_qp)
 WEFT_REFUSES(34, ibv_cmd_open_xrcd)
-WEFT_REFUSES(34, ibv_cmd_poll_cq)
 WEFT_REFUSES(34, ibv_cmd_post_recv)
 WEFT_REFUSES(34, ibv_cmd_post_send)
 WEFT_REFUSES(34, ibv_cmd_post_srq_recv)

@@ -127,9 +127,9 @@ WEFT_EXPORT void ibv_free_buf(ibv_buf* buf) { errno_guarded<library::free_buf>(b
 WEFT_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* address, size_t length, int access) {
   return errno_guarded<library::reg_buf_mr>(pd, buf, address, length, access);
 }
-// Buffers are pages of the process.
-WEFT_EXPORT int ibv_export_buf_dmabuf_fd(ibv_buf*) {
-  errno = EOPNOTSUPP;
+// Buffers are pages of the process, and none is a dma-buf (ibv_alloc_buf(3)).
+WEFT_EXPORT int ibv_export_buf_dmabuf_fd(ibv_buf* buf) {
+  errno = buf != nullptr ? ENODATA : EINVAL;
   return -1;
 }
 // No device has memory of its own.

@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
+#include <mutex>
 #include <new>
+#include <vector>
 
 #include "api/verbs/library/calls.hpp"
+#include "base/lasting.hpp"
 
 namespace weft::verbs {
 namespace {
@@ -31,9 +35,20 @@ bool contains(const Buffer& buffer, const void* address, size_t length) noexcept
   return at >= begin && at - begin <= buffer.size && length <= buffer.size - (at - begin);
 }
 
-bool holds(Context& context, const Dmah* dmah) noexcept {
-  const std::lock_guard guard(context.dma_handles_lock);
-  return std::ranges::any_of(context.dma_handles, [&](const auto& held) { return held.get() == dmah; });
+// Those that programs have, of all devices: a handle is found here before anything is read of it.
+struct DmaHandles {
+  std::mutex lock;
+  std::vector<std::unique_ptr<Dmah>> all;
+};
+DmaHandles& dma_handles() {
+  static DmaHandles& handles = make_lasting<DmaHandles>();
+  return handles;
+}
+bool holds(const ibv_context* context, const Dmah* dmah) noexcept {
+  DmaHandles& handles = dma_handles();
+  const std::lock_guard guard(handles.lock);
+  return std::ranges::any_of(
+      handles.all, [&](const auto& held) { return held.get() == dmah && held->context == context; });
 }
 
 // Null, or what is wrong with the fields that comp_mask names.
@@ -46,7 +61,7 @@ const char* mistake(ibv_pd* pd, const MrInitAttr& attr) noexcept {
     return "ibv_reg_mr_ex: one of IBV_REG_MR_MASK_ADDR and IBV_REG_MR_MASK_FD is needed, not both";
   if (has(layout::mr_fd_offset) && !has(layout::mr_fd))
     return "ibv_reg_mr_ex: IBV_REG_MR_MASK_FD_OFFSET without IBV_REG_MR_MASK_FD";
-  if (has(layout::mr_dmah) && (attr.dmah == nullptr || !holds(Context::of(pd->context), attr.dmah)))
+  if (has(layout::mr_dmah) && (attr.dmah == nullptr || !holds(pd->context, attr.dmah)))
     return "ibv_reg_mr_ex: the context has no such DMA handle";
   if (!has(layout::mr_buf)) return nullptr;
   if (has(layout::mr_fd)) return "ibv_reg_mr_ex: IBV_REG_MR_MASK_BUF needs IBV_REG_MR_MASK_ADDR";
@@ -67,22 +82,26 @@ Dmah* alloc_dmah(ibv_context* context, const layout::DmahInitAttr* attr) noexcep
     return refuse(EINVAL, "ibv_alloc_dmah: ph has two bits (PCI Express, TLP processing hints)");
   if ((attr->comp_mask & layout::dmah_memory_type) != 0 && attr->tph_mem_type > layout::memory_type_max)
     return refuse(EINVAL, "ibv_alloc_dmah: unknown tph_mem_type");
-  Context& own = Context::of(context);
   try {
     auto made = std::make_unique<Dmah>(Dmah{context});
-    const std::lock_guard guard(own.dma_handles_lock);
-    return own.dma_handles.emplace_back(std::move(made)).get();
+    DmaHandles& handles = dma_handles();
+    const std::lock_guard guard(handles.lock);
+    return handles.all.emplace_back(std::move(made)).get();
   } catch (const std::bad_alloc&) {
     return refuse(ENOMEM);
   }
 }
 
 int dealloc_dmah(Dmah* dmah) noexcept {
-  if (dmah == nullptr || dmah->context == nullptr) return EINVAL;
-  Context& own = Context::of(dmah->context);
-  const std::lock_guard guard(own.dma_handles_lock);
-  return std::erase_if(own.dma_handles, [&](const auto& held) { return held.get() == dmah; }) != 0 ? 0
-                                                                                                   : EINVAL;
+  DmaHandles& handles = dma_handles();
+  const std::lock_guard guard(handles.lock);
+  return std::erase_if(handles.all, [&](const auto& held) { return held.get() == dmah; }) != 0 ? 0 : EINVAL;
+}
+
+void free_dma_handles(const ibv_context* context) noexcept {
+  DmaHandles& handles = dma_handles();
+  const std::lock_guard guard(handles.lock);
+  std::erase_if(handles.all, [&](const auto& held) { return held->context == context; });
 }
 
 ibv_mr* reg_mr_ex(ibv_pd* pd, const MrInitAttr* attr) noexcept {

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "api/verbs/library/context.hpp"
+#include "api/verbs/library/generations.hpp"
 
 namespace weft::verbs {
 
@@ -49,6 +50,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) noexcept;
 // --- buffers.cpp ---
 layout::Dmah* alloc_dmah(ibv_context* context, const layout::DmahInitAttr* attr) noexcept;
 int dealloc_dmah(layout::Dmah* dmah) noexcept;
+void free_dma_handles(const ibv_context* context) noexcept;  // those that the program has left
 ibv_mr* reg_mr_ex(ibv_pd* pd, const layout::MrInitAttr* attr) noexcept;
 void* alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf) noexcept;
 void free_buf(ibv_buf* buf) noexcept;

@@ -321,8 +321,15 @@ TEST_F(VerbsCalls, AllocatorsOfDomainsAreTakenAndNotCalled) {
   ibv_pd* with_allocators = alloc_parent_domain(context(), &attr);
   ASSERT_NE(with_allocators, nullptr);
   EXPECT_EQ(dealloc_pd(with_allocators), 0);
-  attr.comp_mask = 4;
+  attr.comp_mask = 8;
   EXPECT_EQ(refusal(alloc_parent_domain(context(), &attr)), EINVAL);
+  attr.comp_mask = layout::parent_domain_unprotected;
+  ibv_pd* unprotected = alloc_parent_domain(context(), &attr);
+  ASSERT_NE(unprotected, nullptr);
+  ibv_buf* buf = nullptr;
+  EXPECT_NE(alloc_buf(unprotected, 100, &buf), nullptr);
+  free_buf(buf);
+  EXPECT_EQ(dealloc_pd(unprotected), 0);
   attr.comp_mask = 0;
   ibv_pd* domain = alloc_parent_domain(context(), &attr);
   ASSERT_NE(domain, nullptr);
@@ -384,6 +391,7 @@ TEST_F(VerbsCalls, DmaHandlesAreOfAContext) {
   EXPECT_EQ(dealloc_dmah(&foreign), EINVAL);
   EXPECT_EQ(dealloc_dmah(nullptr), EINVAL);
   EXPECT_EQ(dealloc_dmah(handle), 0);
+  EXPECT_EQ(dealloc_dmah(handle), EINVAL);
   EXPECT_EQ(refusal(reg_mr_ex(pd_, &region)), EINVAL);
   EXPECT_NE(alloc_dmah(context(), &attr), nullptr);  // closing the context frees it
 }

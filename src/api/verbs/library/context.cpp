@@ -100,6 +100,7 @@ ibv_context* open_device(ibv_device* device) noexcept {
 int close_device(ibv_context* context) noexcept {
   if (context == nullptr) return EINVAL;
   const std::unique_ptr<Context> own(&Context::of(context));
+  free_dma_handles(context);
   own->device->provider->calls.close(context, own->state);
   release(*own->device);
   return 0;

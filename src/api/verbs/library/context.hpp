@@ -3,12 +3,9 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
-#include <vector>
 
 #include "api/verbs/library/device.hpp"
 #include "api/verbs/library/events.hpp"
-#include "api/verbs/library/generations.hpp"
 
 namespace weft::verbs {
 
@@ -17,8 +14,6 @@ struct Context {
   weft_verbs_ops ops{};  // null where the provider has nothing
   void* state = nullptr;
   std::unique_ptr<Events> events;
-  std::mutex dma_handles_lock;
-  std::vector<std::unique_ptr<layout::Dmah>> dma_handles;  // that the program has
   os::Fd command;         // of cmd_fd, which programs duplicate: it leads nowhere
   verbs_context shown{};  // last: it grows at its front, and programs have a pointer to its end
 

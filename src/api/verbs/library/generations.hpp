@@ -35,6 +35,9 @@ inline constexpr uint32_t dmah_cpu_id = 1, dmah_hint = 2, dmah_memory_type = 4; 
 inline constexpr uint8_t hint_max = 3;
 inline constexpr uint8_t memory_type_max = 1;  // persistent memory
 
+// ibv_alloc_parent_domain(3), comp_mask, since 64: IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC.
+inline constexpr uint32_t parent_domain_unprotected = 4;
+
 // ibv_reg_mr_ex(3), since 59. A field is there only if comp_mask says so: the structure of 59 ends with `dmah`.
 struct MrInitAttr {
   size_t length;
@@ -81,15 +84,17 @@ constexpr bool is_dmah() {
 template <class Theirs>
 constexpr bool is_dmah_init_attr() {
   if constexpr (Declared<Theirs>)
-    return sizeof(Theirs) == sizeof(DmahInitAttr) &&
-           offsetof(Theirs, cpu_id) == offsetof(DmahInitAttr, cpu_id) &&
+    return offsetof(Theirs, comp_mask) == 0 && offsetof(Theirs, cpu_id) == offsetof(DmahInitAttr, cpu_id) &&
            offsetof(Theirs, tph_mem_type) == offsetof(DmahInitAttr, tph_mem_type);
   return true;
 }
 template <class Theirs>
 constexpr bool is_mr_init_attr() {
   if constexpr (Declared<Theirs>)
-    return sizeof(Theirs) <= sizeof(MrInitAttr) && offsetof(Theirs, access) == offsetof(MrInitAttr, access) &&
+    return offsetof(Theirs, length) == 0 && offsetof(Theirs, access) == offsetof(MrInitAttr, access) &&
+           offsetof(Theirs, comp_mask) == offsetof(MrInitAttr, comp_mask) &&
+           offsetof(Theirs, addr) == offsetof(MrInitAttr, addr) &&
+           offsetof(Theirs, fd_offset) == offsetof(MrInitAttr, fd_offset) &&
            offsetof(Theirs, iova) == offsetof(MrInitAttr, iova) &&
            offsetof(Theirs, fd) == offsetof(MrInitAttr, fd) &&
            offsetof(Theirs, dmah) == offsetof(MrInitAttr, dmah);

@@ -76,7 +76,9 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) noexcept {
 int dealloc_td(ibv_td* td) noexcept { return call(ops_of(td->context).dealloc_td, td); }
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) noexcept {
-  constexpr uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  // Memory that a confidential guest shares with the host is a permission: plain memory serves it, too.
+  constexpr uint32_t known = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT |
+                             layout::parent_domain_unprotected;
   if (attr == nullptr || unknown(attr->comp_mask, known)) return refuse(EINVAL);
   if (attr->pd == nullptr || attr->pd->context != context) return refuse(EINVAL);
   if (attr->td != nullptr && attr->td->context != context) return refuse(EINVAL);

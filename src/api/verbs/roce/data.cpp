@@ -121,6 +121,8 @@ bool fill(roce::SendRequest& to, const Qp& qp, const ibv_send_wr& wr) noexcept {
       return false;
   }
   if (qp.pair->type == roce::QpType::Ud) {
+    // What others have there is no address handle; the adapter refuses them.
+    if (wr.opcode != IBV_WR_SEND && wr.opcode != IBV_WR_SEND_WITH_IMM) return true;
     if (wr.wr.ud.ah == nullptr) return false;
     to.to = of(wr.wr.ud.ah).to;
     to.remote_qpn = wr.wr.ud.remote_qpn;
@@ -143,8 +145,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     if (wr->num_sge < 0 || !fill(request, mine, *wr)) [[unlikely]] {
       status = refuse(
           {EINVAL,
-           "ibv_post_send: an unknown opcode, a negative num_sge, a window that is not of type 2, or no "
-           "address handle"});
+           "ibv_post_send: an unknown opcode, a negative num_sge, a window that is not of type 2, no address "
+           "handle, or an inline ATOMIC WRITE that is not one element of 8 bytes"});
       break;
     }
     status = -device.adapter().post_send(*mine.pair, request, now);
