@@ -12,6 +12,7 @@ in_root() {
   mount -t proc proc "$root/proc"
   cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
   local clean=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8 ${WEFT_JOBS:+WEFT_JOBS="$WEFT_JOBS"})
+  for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do [[ -z "${!name:-}" ]] || clean+=("$name=${!name}"); done
   step() {  # step NAME ARGUMENT...: of ./dev
     local what="$*" began=$SECONDS how=passed
     if [[ $failed -ne 0 ]]; then result+=("$what: not run"); return 0; fi
@@ -37,7 +38,7 @@ fi
 suite="${1:?the suite}" select="${2:-}"
 source="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 mirror="${WEFT_MIRROR:-http://deb.debian.org/debian}"
-folder="${WEFT_DISTRO:-$source/build/distro}/$suite"
+folder="$(realpath -m "${WEFT_DISTRO:-$source/build/distro}")/$suite"
 die() { printf 'distro: %s\n' "$*" >&2; exit 1; }
 
 case "$suite" in
@@ -46,18 +47,22 @@ case "$suite" in
 esac
 [[ $EUID -eq 0 ]] || die "a root of another distribution needs root rights (chroot and mount): run it as root"
 command -v mmdebstrap >/dev/null || die "mmdebstrap is not installed"
+git -C "$source" rev-parse -q --verify HEAD >/dev/null || die "$source is no git repository with a commit"
 
 mkdir -p "$folder"
 if [[ ! -e "$folder/root.done" ]]; then
   echo "distro: making a root of $suite from $mirror"
   /usr/lib/apt/apt-helper -o Acquire::Retries=0 -o Acquire::http::Timeout=20 download-file "$mirror/dists/$suite/InRelease" "$folder/InRelease" \
     >"$folder/mirror.log" 2>&1 || { tail -n 3 "$folder/mirror.log" >&2; die "$mirror/dists/$suite cannot be read: is a network here, is WEFT_MIRROR right?"; }
-  rm -rf "$folder/root"
+  # A root that was not finished may still have /sys of this machine in it.
+  ! grep -qF " $folder/root/" /proc/self/mountinfo || die "something is mounted below $folder/root: unmount it first"
+  rm -rf --one-file-system "$folder/root"
   # mmdebstrap leaves these to the root's own apt.
   aptopts=(--aptopt='APT::Install-Recommends false')
   [[ -z "${WEFT_MIRROR_EXPIRED:-}" ]] || aptopts+=(--aptopt='Acquire::Check-Valid-Until false')
   # --force-unsafe-io: a root that is lost is made again.
-  mmdebstrap --variant=minbase "${aptopts[@]}" --dpkgopt=force-unsafe-io --include=ca-certificates,bash,util-linux \
+  # In a mount namespace of its own: what it mounts into the root goes with it, however it ends.
+  unshare --mount mmdebstrap --variant=minbase "${aptopts[@]}" --dpkgopt=force-unsafe-io --include=ca-certificates,bash,util-linux \
     "$suite" "$folder/root" "$mirror" >"$folder/root.log" 2>&1 ||
     { tail -n 20 "$folder/root.log" >&2; die "no root of $suite could be made; the log is $folder/root.log"; }
   touch "$folder/root.done"

@@ -83,6 +83,7 @@ class Model {
  public:
   Model(std::vector<Thread> threads, State begin) : threads_(std::move(threads)) { run(begin); }
   bool has(const std::function<bool(const State&)>& bad) const {
+    EXPECT_FALSE(ends_.empty()) << "no execution came to its end";
     for (const State& end : ends_)
       if (bad(end)) return true;
     return false;
@@ -135,8 +136,10 @@ class Model {
       for (size_t before = 0; before < i; ++before)
         if (const Op& own = threads_[t][before];
             (state.done[t] >> before & 1) == 0 && is_store(own) && own.at == op.at) {
-          if (own.depends >= 0 || own.kind == Op::Kind::HalfStore)
-            return false;  // none of the programs has that
+          if (own.depends >= 0 || own.kind == Op::Kind::HalfStore) {
+            ADD_FAILURE() << "a program that the model does not have";
+            return false;
+          }
           value = own.value;
         }
       state.registers[op.to] = value;

@@ -4,7 +4,7 @@
 # the suite's C library, and its headers expect the suite's compiler. Made once by mmdebstrap; nothing is installed on this machine.
 # usage: suite.sh make FOLDER SUITE -> FOLDER/kernel (as kernel.sh makes it), FOLDER/root
 #        suite.sh run FOLDER SHARED COMMAND...   runs COMMAND in that root, where SHARED, a folder of this machine, has the path that it has here
-# WEFT_MIRROR: a mirror of Debian (http://deb.debian.org/debian). Root only.
+# WEFT_MIRROR: a mirror of Debian (http://deb.debian.org/debian); WEFT_MIRROR_EXPIRED=1 accepts one that is not renewed. Root only.
 set -euo pipefail
 umask 022
 
@@ -12,13 +12,18 @@ make_root() {
   local folder="$1" suite="$2" kernel package
   if [[ -f "$folder/made" && -f "$folder/kernel/root/boot/vmlinuz-$(cat "$folder/kernel/version" 2>/dev/null)" ]]; then return 0; fi
   [[ $EUID -eq 0 ]] || { echo "vm: a root directory of $suite is made by root only" >&2; exit 1; }
-  rm -rf "$folder/root" "$folder/kernel" "$folder/made"
+  # A root that was not finished may still have /sys of this machine in it.
+  if grep -qF " $(realpath -m "$folder")/root/" /proc/self/mountinfo; then echo "vm: something is mounted below $folder/root: unmount it first" >&2; exit 1; fi
+  rm -rf --one-file-system "$folder/root" "$folder/kernel" "$folder/made"
   mkdir -p "$folder/kernel"
   echo "vm: downloading $suite's kernel, its headers and its compiler"
-  # The Release file of a snapshot mirror has expired; its signature is checked all the same. The hook downloads the kernel, which newer
-  # suites split into several packages. No initrd is made.
+  local expired=()
+  [[ -z "${WEFT_MIRROR_EXPIRED:-}" ]] || expired=(--aptopt='Acquire::Check-Valid-Until "false"')
+  # The Release file of a snapshot mirror has expired (WEFT_MIRROR_EXPIRED=1 accepts it); its signature is checked all the same. The hook
+  # downloads the kernel, which newer suites split into several packages. No initrd is made. A mount namespace of its own: what is mounted
+  # into the root goes with it, however mmdebstrap ends.
   # shellcheck disable=SC2016  # the hook's own variables
-  mmdebstrap --variant=minbase --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Check-Valid-Until "false"' --aptopt='Acquire::Retries "3"' \
+  unshare --mount mmdebstrap --variant=minbase --aptopt='APT::Install-Recommends "false"' "${expired[@]}" --aptopt='Acquire::Retries "3"' \
     --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/etc/kernel/postinst.d/*' --include=linux-headers-amd64,make,gcc,sparse,kmod \
     --customize-hook='chroot "$1" sh -euc "mkdir /kernel; cd /kernel; image=linux-image-\$(ls /lib/modules | head -n 1)
       apt-get -o APT::Sandbox::User=root download \$image \$(apt-cache depends \$image | sed -n \"s/.*Depends: \\(linux-\\(base\\|binary\\|modules\\)-.*\\)/\\1/p\")"' \

@@ -27,6 +27,8 @@
 namespace weft::fi {
 namespace {
 
+static_assert(retired::log_levels == FI_LOG_DEBUG + 1 && retired::log_subsystems == FI_LOG_CNTR + 1);
+
 constexpr size_t kLineMax = 4096;
 
 // What the environment said. Made once and after each log_reset, and lasting: a line may be written while the process ends, and another thread
