@@ -23,8 +23,8 @@ namespace weft::fi {
 //   v1_9  domain_attr.max_cntr_value, max_err_cntr_value
 enum class Abi { v1_0, v1_1, v1_2, v1_3, v1_7, v1_8, v1_9 };
 
-// The newest API whose structures a program of the node has. What it asks may be newer: some ask what fi_version(3) of the running library says.
-constexpr uint32_t newest_api(Abi abi) noexcept {
+// The last API whose programs were linked with the node.
+constexpr uint32_t last_api(Abi abi) noexcept {
   switch (abi) {
     case Abi::v1_0:
       return FI_VERSION(1, 4);
@@ -44,10 +44,14 @@ constexpr uint32_t newest_api(Abi abi) noexcept {
   return FI_VERSION(2, 6);
 }
 
+// What programs of the node are served at most. What they ask may be newer: some ask what fi_version(3) of the running library says. Objects
+// that were linked without a libfabric are bound to the oldest node, and mean what they ask as far as its structures went until 1.19.
+constexpr uint32_t newest_api(Abi abi) noexcept { return std::max(last_api(abi), last_api(Abi::v1_3)); }
+
 // The fields that a program which asked for this API has set, whatever it was linked with (fi_getinfo(3), "version").
 constexpr Abi abi_of(uint32_t api_version) noexcept {
   for (const Abi abi : {Abi::v1_0, Abi::v1_1, Abi::v1_2, Abi::v1_3, Abi::v1_7, Abi::v1_8})
-    if (FI_VERSION_GE(newest_api(abi), api_version)) return abi;
+    if (FI_VERSION_GE(last_api(abi), api_version)) return abi;
   return Abi::v1_9;
 }
 

@@ -444,7 +444,7 @@ int get_info(const Catalogue& catalogue, uint32_t version, const char* node, con
     if (const int failed = check_arguments(version, node, service, flags); failed != 0) return failed;
     // Some programs ask for what fi_version(3) of the running library says: their structures are still those of their node.
     const uint32_t served = std::min(version, newest_api(abi));
-    InfoPtr known(hints != nullptr ? dup_info(hints, abi_of(served)) : nullptr);
+    InfoPtr known(hints != nullptr ? dup_info(hints, std::min(abi, abi_of(served))) : nullptr);
     if (hints != nullptr && known == nullptr) return -FI_ENOMEM;
     return find(
         catalogue,

@@ -258,6 +258,9 @@ TEST_F(Getinfo, TheVersionOfTheNodeIsServed) {
   EXPECT_EQ(infos_->fabric_attr->api_version, FI_VERSION(1, 19));
   EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, kApiVersion, Abi::v1_7), 0);
   EXPECT_EQ(infos_->fabric_attr->api_version, FI_VERSION(1, 22));
+  EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, FI_VERSION(1, 17), Abi::v1_0), 0);
+  EXPECT_EQ(infos_->fabric_attr->api_version, FI_VERSION(1, 17))
+      << "an object without versions is bound there";
   EXPECT_EQ(ask(nullptr, nullptr, 0, nullptr, FI_VERSION(1, 17), Abi::v1_9), 0);
   EXPECT_EQ(infos_->fabric_attr->api_version, FI_VERSION(1, 17));
 }
