@@ -94,7 +94,7 @@ says '10.79.0.1: '
 wait "$server" 2>/dev/null; server=
 
 serve --compare "$work/other" --keep
-client 0 --compare "$work/other" -p tcp -t tagged-pingpong -s 8 -n 64 -r 1; says '1.17.0-weft'
+client 0 --compare "$work/other" -p tcp -t tagged-pingpong -s 8 -n 64 -r 1; says '2.6.0-weft'
 stop
 # One client only, and one library only.
 serve
