@@ -25,7 +25,7 @@ if(WEFT_WERROR)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # These depend on what the optimiser happens to see and are known to cry wolf; they stay warnings.
     add_compile_options(-Wno-error=maybe-uninitialized -Wno-error=array-bounds -Wno-error=stringop-overflow
-                        -Wno-error=stringop-overread -Wno-error=restrict -Wno-error=tsan)
+                        -Wno-error=stringop-overread -Wno-error=restrict -Wno-error=tsan -Wno-error=free-nonheap-object)
   endif()
 endif()
 
