@@ -80,7 +80,7 @@ int version() {
   fmt::print("weft {} (revision {}; {})\n", WEFT_VERSION, WEFT_REVISION, WEFT_BUILT);
   fmt::print("libfabric API 1.0 to 2.6, symbols FABRIC_1.0 to FABRIC_1.9; compiled with headers of {}.{}\n",
              FI_MAJOR_VERSION, FI_MINOR_VERSION);
-  fmt::print("libibverbs symbols IBVERBS_1.0 to IBVERBS_1.14\n");
+  fmt::print("libibverbs symbols IBVERBS_1.0 to IBVERBS_1.18\n");
   fmt::print("weft/extensions.h {}, weft/provider.hpp {}.{}\n", WEFT_EXTENSIONS_VERSION,
              WEFT_PROVIDER_VERSION_MAJOR, WEFT_PROVIDER_VERSION_MINOR);
   return 0;
