@@ -46,8 +46,8 @@ inline uint64_t ticks() noexcept {
 // Memory that a device reads and writes (DMA) against its registers (MMIO). On x86 ordinary memory and uncached registers keep
 // the order of the program (Intel SDM volume 3, section 8.2), so only the compiler has to be told.
 //
-// Between what was written to memory, or read from a buffer that goes back, and the register write, or the index in memory, that shows it to the
-// device. "oshst" would leave the reads unordered.
+// Before the register write, or the store of the index, by which a device gets a buffer: orders the writes into that buffer, and the reads of one
+// that the device gets again. "oshst" would leave the reads unordered.
 [[gnu::always_inline]] inline void dma_release() noexcept {
 #if defined(__aarch64__)
   asm volatile("dmb osh" : : : "memory");

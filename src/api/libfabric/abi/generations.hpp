@@ -44,8 +44,8 @@ constexpr uint32_t last_api(Abi abi) noexcept {
   return FI_VERSION(2, 6);
 }
 
-// What programs of the node are served at most. What they ask may be newer: some ask what fi_version(3) of the running library says. Objects
-// that were linked without a libfabric are bound to the oldest node, and mean what they ask as far as its structures went until 1.19.
+// The latest API that programs of the node are served. Some ask for a later one, which fi_version(3) of the running library says. Not below
+// 1.19: the loader binds objects that were linked without a libfabric to the oldest node, whatever headers they have.
 constexpr uint32_t newest_api(Abi abi) noexcept { return std::max(last_api(abi), last_api(Abi::v1_3)); }
 
 // The fields that a program which asked for this API has set, whatever it was linked with (fi_getinfo(3), "version").

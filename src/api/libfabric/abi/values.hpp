@@ -26,7 +26,6 @@ inline constexpr uint32_t sockaddr_ip = 17;  // 2.3
 
 // fi_endpoint(3), options of FI_OPT_ENDPOINT.
 enum Option : int {
-  fi_hmem_p2p = 8,
   cuda_api_permitted = 10,  // 1.18
   shared_memory_permitted,  // 1.21
   max_msg_size,             // from here on 1.22
@@ -37,7 +36,6 @@ enum Option : int {
   inject_tagged_size,
   inject_rma_size,
   inject_atomic_size,
-  firewall_addr,  // 2.2
 };
 
 // fi_tostr(3), types.
@@ -52,7 +50,6 @@ enum Type : int {
 };
 
 // fi_errno(3).
-inline constexpr int enomr = 270;          // 1.20
 inline constexpr int efirewalladdr = 271;  // 2.2
 
 }  // namespace weft::fi::later

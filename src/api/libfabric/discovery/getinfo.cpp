@@ -226,8 +226,8 @@ std::vector<InterfaceAnswer> ask_interfaces(const Provider& provider, const Requ
   return found;
 }
 
-// What hints of later generations ask for behind the structures of 1.17, and no provider of ours has: keys of addresses, groups. Of a copy by
-// dup_info().
+// Refuses what hints ask for in fields that 1.17 does not have: authorization keys of addresses, peer groups. Weft's providers have neither.
+// `hints` is a copy by dup_info().
 Result<void> match_tail(const fi_info* hints) {
   if (hints == nullptr || hints->domain_attr == nullptr) return {};
   const layout::DomainTail asked = layout::tail_of(*hints->domain_attr, Abi::v1_9);
@@ -281,7 +281,7 @@ Result<void> ask(const PluginProvider& plugin, const Request& request, Answers& 
     answers.add(attributes_only(plugin.name(), plugin.version(), request.version));
     return {};
   }
-  // A version that the program's node does not mean does not keep it from plugins that are as old as its structures.
+  // The program asked for more than its node has: a plugin of the node's generation serves it.
   const uint32_t version =
       request.lowered ? std::min(request.version, plugin.api_version()) : request.version;
   auto answer = plugin.ask(version, request.node, request.service, request.flags, request.hints);

@@ -290,7 +290,7 @@ TEST_F(Getinfo, FieldsOfLaterGenerations) {
   EXPECT_NE(log_.find("FI_AV_AUTH_KEY"), std::string::npos) << log_;
 }
 
-// A provider of others that answers what it is told to, and remembers which version it was asked for.
+// A plugin with one fixed answer. It records the version and the keys that it was asked for.
 struct MadeUpPlugin final : PluginProvider {
   const char* name() const noexcept override { return "linen"; }
   uint32_t version() const noexcept override { return FI_VERSION(3, 2); }

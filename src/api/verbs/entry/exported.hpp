@@ -5,7 +5,7 @@
 #define WEFT_EXPORT __attribute__((visibility("default"), used))
 
 // Functions of one version carry their plain name and get the version from the map. A function of an older version, or of several, is defined under
-// a name of ours, and this gives it a versioned name.
+// a local name, and this gives it the versioned one.
 #if defined(__has_attribute) && __has_attribute(symver)
 #define WEFT_VERSIONED(function, versioned) \
   extern __attribute__((symver(versioned))) decltype(function) function
