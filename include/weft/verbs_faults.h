@@ -40,6 +40,7 @@
   X(0x24, RKEY_UNMAPPED, "memory of an on-demand region is not mapped")                                    \
   X(0x25, RKEY_QUEUE_PAIR, "the window of this rkey is bound to another queue pair")                       \
   X(0x26, QP_RIGHTS, "the queue pair was not given this remote right (qp_access_flags)")                   \
+  X(0x27, FLUSH_KIND, "the placement type or selectivity level of the peer's FLUSH is none that IBTA names")  \
   X(0x28, RECEIVE_SHORT, "the message is longer than the posted receive")                                  \
   X(0x29, NO_RECEIVE, "no receive is posted")                                                              \
   X(0x2a, REQUEST_ORDER, "first, middle and last packets of the peer are not in order")                    \

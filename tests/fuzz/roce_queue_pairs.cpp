@@ -35,8 +35,9 @@ struct Ground final : PacketOutput, Events {
   Ground() : adapter(*this, *this, random_bytes), memory(memory_bytes + 2 * guard_bytes, std::byte{0xee}) {
     adapter.is_weft_peer = [](const Gid&) noexcept { return true; };
     cq = *adapter.create_cq(512);
-    region = *adapter.memory().add(1, memory.data() + guard_bytes, address(), memory_bytes,
-                                   local_write | remote_write | remote_read | remote_atomic | window_bind);
+    region = *adapter.memory().add(
+        1, memory.data() + guard_bytes, address(), memory_bytes,
+        local_write | remote_write | remote_read | remote_atomic | window_bind | flush_global);
     srq = *adapter.create_srq(1, 8, 2, 3, cq);
     for (const QpType type : {QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::XrcReceive}) {
       QueuePairRequest q;
@@ -73,7 +74,7 @@ struct Ground final : PacketOutput, Events {
 
 void raise(FuzzedDataProvider& in, Ground& ground, QueuePair& qp, uint64_t now) {
   Attributes a;
-  a.access = remote_write | remote_read | remote_atomic;
+  a.access = remote_write | remote_read | remote_atomic | flush_global;
   a.path_mtu = 1;
   a.timeout = 8;
   a.retry_count = a.rnr_retry = 2;
@@ -119,8 +120,9 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
                               : qp.type == QpType::Ud ? Transport::Datagram
                               : qp.is_xrc()           ? Transport::Extended
                                                       : Transport::ReliableConnection;
-  p.bth.opcode = weft::wire::roce::opcode(
-      transport, static_cast<weft::wire::roce::Operation>(in.ConsumeIntegralInRange(0, 0x17)));
+  auto operation = in.ConsumeIntegralInRange<uint8_t>(0, 0x19);
+  if (operation > 0x17) operation = static_cast<uint8_t>(operation + 4);  // FLUSH, ATOMIC WRITE
+  p.bth.opcode = weft::wire::roce::opcode(transport, static_cast<weft::wire::roce::Operation>(operation));
   if (in.ConsumeIntegralInRange(0, 30) == 0) p.bth.opcode = in.ConsumeIntegral<uint8_t>();
   if (in.ConsumeIntegralInRange(0, 7) == 0)
     p.bth.opcode =
@@ -138,6 +140,7 @@ void packet(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
   p.reth = {near(in, ground.address() + offset), static_cast<uint32_t>(near(in, ground.region->key)),
             in.ConsumeIntegralInRange<uint32_t>(0, 2500)};
   if (in.ConsumeIntegralInRange(0, 15) == 0) p.reth.length = in.ConsumeIntegral<uint32_t>();
+  if (operation == 0x1c) p.feth = weft::wire::roce::Feth::of(in.ConsumeIntegralInRange<uint32_t>(0, 0x3f));
   p.atomic = {(ground.address() + offset) & ~uint64_t{7}, static_cast<uint32_t>(near(in, ground.region->key)),
               1, in.ConsumeIntegral<uint8_t>()};
   p.aeth.msn = in.ConsumeIntegral<uint8_t>();
@@ -172,11 +175,21 @@ void command(FuzzedDataProvider& in, Ground& ground, uint64_t now) {
       Element{ground.address() + 1700, in.ConsumeIntegralInRange<uint32_t>(0, 700), ground.region->key}};
   SendRequest q;
   q.id = which << 32 | ground.next_id[which];
-  q.opcode = static_cast<SendOpcode>(in.ConsumeIntegralInRange(0, 9));
+  const int opcode = in.ConsumeIntegralInRange(0, 11);
+  q.opcode = static_cast<SendOpcode>(opcode > 9 ? opcode + 4 : opcode);
   q.flags = in.ConsumeIntegral<uint8_t>() & 7;
   q.elements = {elements.data(), in.ConsumeIntegralInRange<size_t>(0, 2)};
   const Element word{ground.address() + 2400, 8, ground.region->key};
-  if (q.opcode == SendOpcode::CompareSwap || q.opcode == SendOpcode::FetchAdd) q.elements = {&word, 1};
+  if (q.opcode == SendOpcode::CompareSwap || q.opcode == SendOpcode::FetchAdd ||
+      q.opcode == SendOpcode::AtomicWrite)
+    q.elements = {&word, 1};
+  if (q.opcode == SendOpcode::Flush) {
+    q.elements = {};
+    q.remote_address = ground.address();
+    q.remote_key = ground.region->key;
+    q.compare_add = in.ConsumeIntegralInRange<uint64_t>(0, memory_bytes);
+    q.immediate = in.ConsumeIntegralInRange<uint32_t>(0, 0x3f);
+  }
   if (ground.adapter.post_send(qp, q, now) == 0) ++ground.next_id[which];
   const ReceiveRequest r{uint64_t{9} << 32, {elements.data(), 2}};
   if (in.ConsumeBool()) (void)ground.adapter.post_receive(qp, r, now);

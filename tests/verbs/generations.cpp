@@ -46,7 +46,7 @@ void connect(ibv_qp* qp, ibv_gid gid, uint32_t qpn) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
-  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | layout::access_flush_global;
   CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
   attr.qp_state = IBV_QPS_RTR;
   attr.path_mtu = IBV_MTU_1024;
@@ -111,6 +111,28 @@ ibv_wc_status write_by_calls(ibv_qp* qp, uint64_t address, uint32_t rkey, uint64
   }
   CHECK(count == 1 && wc.wr_id == 5);
   return wc.status;
+}
+
+// ibv_wr_flush(3) of headers since 45. 0, or what ibv_wr_complete refuses; the status of the completion.
+int flush(ibv_qp* qp, uint64_t address, uint32_t rkey, size_t length, uint8_t type, uint8_t level,
+          ibv_wc_status& status) {
+  auto* extended = static_cast<layout::ExtendedQp*>(ibv_qp_to_qp_ex(qp));
+  CHECK(extended != nullptr && extended->wr_flush != nullptr);
+  ibv_wr_start(extended);
+  extended->wr_id = 6;
+  extended->wr_flags = IBV_SEND_SIGNALED;
+  extended->wr_flush(extended, rkey, address, length, type, level);
+  if (const int refused = ibv_wr_complete(extended)) return refused;
+  ibv_wc wc{};
+  int count = 0;
+  for (int tries = 0; count == 0 && tries < 100'000; ++tries) {
+    count = ibv_poll_cq(qp->send_cq, 1, &wc);
+    if (count == 0) usleep(20);
+  }
+  CHECK(count == 1 && wc.wr_id == 6);
+  CHECK(wc.status != IBV_WC_SUCCESS || int{wc.opcode} == layout::wc_flush_opcode);
+  status = wc.status;
+  return 0;
 }
 
 // Private nodes: what one release's programs of rdma-core find is the same at each.
@@ -240,6 +262,50 @@ int main() {
         IBV_WC_REM_ACCESS_ERR);
   CHECK(locked == 7);
   CHECK(ibv_destroy_qp(three) == 0 && ibv_destroy_qp(four) == 0 && ibv_dereg_mr(read_only) == 0);
+
+  ibv_device_attr_ex device{};
+  CHECK(ibv_query_device_ex(context, nullptr, &device) == 0);
+  CHECK((device.device_cap_flags_ex & layout::device_flush_global) != 0 &&
+        (device.device_cap_flags_ex & layout::device_flush_global << 1) == 0);
+  CHECK(ibv_reg_mr(pd, memory, sizeof memory, rights | int{layout::access_flush_persistent}) == nullptr &&
+        errno == EOPNOTSUPP);
+  ibv_mr* flushed = ibv_reg_mr(pd, memory, sizeof memory, rights | int{layout::access_flush_global});
+  CHECK(flushed != nullptr);
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  extended.send_ops_flags = layout::qp_with_flush;
+  const auto pair_of = [&](ibv_qp*& from, ibv_qp*& to) {
+    from = ibv_create_qp_ex(context, &extended);
+    to = ibv_create_qp(pd, &init);
+    CHECK(from != nullptr && to != nullptr);
+    connect(from, gid, to->qp_num);
+    connect(to, gid, from->qp_num);
+  };
+  ibv_qp *five, *six;
+  ibv_wc_status status{};
+  pair_of(five, six);
+  for (const uint8_t level : {layout::flush_range, layout::flush_region})
+    CHECK(flush(five, begin + 100, flushed->rkey, 64, layout::flush_global, level, status) == 0 &&
+          status == IBV_WC_SUCCESS);
+  CHECK(flush(five, begin, flushed->rkey, 64, 0, layout::flush_range, status) == EINVAL);
+  CHECK(flush(five, begin, flushed->rkey, 64, 17, layout::flush_range, status) == EINVAL);
+  CHECK(flush(five, begin, flushed->rkey, 64, layout::flush_global, 2, status) == EINVAL);
+  CHECK(flush(five, begin, flushed->rkey, size_t{1} << 40, layout::flush_global, layout::flush_range,
+              status) == EINVAL);
+  CHECK(flush(five, begin, flushed->rkey, sizeof memory + 1, layout::flush_global, layout::flush_range,
+              status) == 0 &&
+        status == IBV_WC_REM_ACCESS_ERR);
+  CHECK(ibv_destroy_qp(five) == 0 && ibv_destroy_qp(six) == 0);
+  // A region without the right, and a placement that it has not.
+  for (const bool has_right : {false, true}) {
+    pair_of(five, six);
+    const ibv_mr* mr = has_right ? flushed : by_iova;
+    const uint8_t type = has_right ? layout::flush_persistent : layout::flush_global;
+    CHECK(flush(five, has_right ? begin : 0x10000, mr->rkey, 64, type, layout::flush_range, status) == 0 &&
+          status == IBV_WC_REM_ACCESS_ERR);
+    CHECK(ibv_destroy_qp(five) == 0 && ibv_destroy_qp(six) == 0);
+  }
+  CHECK(ibv_dereg_mr(flushed) == 0);
+
   // ibv_query_qp_data_in_order(3): no flag, IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS, and for the device alone.
   for (const uint32_t flags : {0U, 1U, 2U, 3U})
     CHECK(ibv_query_qp_data_in_order(one, IBV_WR_RDMA_WRITE, flags) == 0);

@@ -64,6 +64,8 @@ const char* name_of(SendOpcode opcode) noexcept {
       return "COMPARE AND SWAP";
     case SendOpcode::FetchAdd:
       return "FETCH AND ADD";
+    case SendOpcode::Flush:
+      return "FLUSH";
     case SendOpcode::AtomicWrite:
       return "ATOMIC WRITE";
     case SendOpcode::LocalInvalidate:
@@ -103,6 +105,8 @@ const char* name_of_packet(uint8_t opcode) noexcept {
       return "COMPARE AND SWAP";
     case Operation::FetchAdd:
       return "FETCH AND ADD";
+    case Operation::Flush:
+      return "FLUSH";
     case Operation::AtomicWrite:
       return "ATOMIC WRITE";
     case Operation::Acknowledge:
@@ -151,12 +155,14 @@ const char* name_of(Status status) noexcept {
 }
 
 std::string rights_of(uint64_t access) {
-  static constexpr std::array<std::pair<uint32_t, const char*>, 5> names{
+  static constexpr std::array<std::pair<uint32_t, const char*>, 7> names{
       {{proto::roce::local_write, "local write"},
        {proto::roce::remote_write, "remote write"},
        {proto::roce::remote_read, "remote read"},
        {proto::roce::remote_atomic, "remote atomic"},
-       {proto::roce::window_bind, "window bind"}}};
+       {proto::roce::window_bind, "window bind"},
+       {proto::roce::flush_global, "flush global"},
+       {proto::roce::flush_persistent, "flush persistent"}}};
   std::string text;
   for (const auto& [bit, name] : names)
     if ((access & bit) != 0) text.append(text.empty() ? "" : ", ").append(name);

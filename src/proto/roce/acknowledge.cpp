@@ -201,13 +201,12 @@ void Requester::on_read_response(QueuePair& qp, const Packet& packet, uint64_t n
   RequesterState& r = qp.requester;
   const uint32_t psn = packet.bth.psn;
   uint32_t index = 0;
-  if (!find_open(qp, psn, index) || (qp.sends.at(index).opcode != SendOpcode::Read &&
-                                     qp.sends.at(index).opcode != SendOpcode::AtomicWrite)) {
+  if (!find_open(qp, psn, index) || !qp.sends.at(index).awaits_read_response()) {
     ++services_.counters.ghosts;
     return;
   }
   if (!reach(qp, index, psn, now)) return;
-  if (qp.sends.at(index).opcode == SendOpcode::AtomicWrite) {
+  if (qp.sends.at(index).opcode != SendOpcode::Read) {  // ATOMIC WRITE, FLUSH
     const bool is_answer =
         packet.operation() == wire::roce::Operation::ReadResponseOnly && packet.payload.empty();
     return is_answer ? advance(qp, psn_add(psn, 1), now) : fail_send(qp, Status::BadResponse, now);

@@ -25,7 +25,7 @@ void set_remote(Fault& fault, const SendEntry& e) noexcept {
   fault.has_memory = has_remote;
   fault.key = e.remote_key;
   fault.address = e.remote_address;
-  fault.length = e.length;
+  fault.length = e.opcode == SendOpcode::Flush ? e.compare_add : e.length;
 }
 
 }  // namespace

@@ -95,6 +95,14 @@ class MemoryTable {
     if (r->is_window && r->type == WindowType::Two && r->qpn != qpn) return false;
     return translate(*r, address, length, (rights & (remote_write | remote_atomic)) != 0, out);
   }
+  // The same check for a FLUSH, which touches no memory: of a range, or of all that the key covers.
+  bool may_flush(uint32_t key, uint32_t pd, uint32_t qpn, uint64_t address, uint64_t length, bool is_all,
+                 uint32_t rights) const noexcept {
+    const Region* r = find(key);
+    if (r == nullptr || r->pd != pd || (r->access & rights) != rights) return false;
+    if (r->is_window && r->type == WindowType::Two && r->qpn != qpn) return false;
+    return is_all || covers(*r, address, length);
+  }
 
  private:
   Region* find(uint32_t key) const noexcept {

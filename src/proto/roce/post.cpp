@@ -13,7 +13,8 @@ bool Adapter::allowed(QpType type, SendOpcode opcode) noexcept {
   switch (type) {
     case QpType::Rc:
     case QpType::XrcSend:
-      return opcode <= SendOpcode::SendInvalidate || opcode == SendOpcode::AtomicWrite;
+      return opcode <= SendOpcode::SendInvalidate || opcode == SendOpcode::AtomicWrite ||
+             opcode == SendOpcode::Flush;
     case QpType::Uc:
       return plain || opcode == SendOpcode::Write || opcode == SendOpcode::WriteImmediate ||
              opcode == SendOpcode::BindWindow || opcode == SendOpcode::LocalInvalidate;
@@ -25,6 +26,14 @@ bool Adapter::allowed(QpType type, SendOpcode opcode) noexcept {
   return false;
 }
 
+// An ATOMIC WRITE has 8 bytes, a FLUSH a range or a region and nothing else.
+static bool fits(const SendRequest& request, uint64_t length) noexcept {
+  const bool has_value = (request.flags & inline_data) != 0;
+  if (request.opcode == SendOpcode::AtomicWrite) return length == (has_value ? 0 : sizeof(uint64_t));
+  return request.elements.empty() && !has_value && request.compare_add <= message_bytes_max &&
+         request.immediate < 64 && wire::roce::Feth::of(request.immediate).is_valid();
+}
+
 int Adapter::check(const QueuePair& qp, const SendRequest& request) const noexcept {
   if (qp.state == QpState::Reset || qp.state == QpState::Init || qp.state == QpState::ReadyToReceive)
     return -EINVAL;
@@ -33,10 +42,7 @@ int Adapter::check(const QueuePair& qp, const SendRequest& request) const noexce
   if (length > (qp.type == QpType::Ud ? datagram_bytes_max : message_bytes_max)) return -EINVAL;
   const bool is_atomic = request.opcode == SendOpcode::CompareSwap || request.opcode == SendOpcode::FetchAdd;
   if (is_atomic && length != sizeof(uint64_t)) return -EINVAL;
-  if (request.opcode == SendOpcode::AtomicWrite) {
-    const bool has_value = (request.flags & inline_data) != 0;
-    return length == (has_value ? 0 : sizeof(uint64_t)) ? 0 : -EINVAL;
-  }
+  if (request.opcode >= SendOpcode::Flush) return fits(request, length) ? 0 : -EINVAL;
   if ((request.flags & inline_data) == 0) return 0;
   const bool carries =
       request.opcode <= SendOpcode::SendImmediate || request.opcode == SendOpcode::SendInvalidate;

@@ -56,7 +56,8 @@ struct QueuePairRequest {
 struct Resource {
   bool used = false;
   bool is_atomic = false;
-  bool is_atomic_write = false;           // answered like a READ of no bytes
+  // AtomicWrite or Flush: it is answered like a READ of no bytes.
+  wire::roce::Operation bare = wire::roce::Operation::ReadRequest;
   bool pending = false;                   // there are responses to send
   bool answered = false;                  // all of them have gone once
   Duplicate duplicate = Duplicate::None;  // a duplicate asks for them

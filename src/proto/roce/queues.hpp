@@ -267,12 +267,13 @@ struct SendEntry {
   }
   // The peer answers with more than an acknowledgement.
   bool is_answered() const noexcept {
-    constexpr uint32_t answered = 1U << static_cast<unsigned>(SendOpcode::Read) |
-                                  1U << static_cast<unsigned>(SendOpcode::CompareSwap) |
-                                  1U << static_cast<unsigned>(SendOpcode::FetchAdd) |
-                                  1U << static_cast<unsigned>(SendOpcode::AtomicWrite);
+    constexpr uint32_t answered =
+        1U << static_cast<unsigned>(SendOpcode::Read) | 1U << static_cast<unsigned>(SendOpcode::CompareSwap) |
+        1U << static_cast<unsigned>(SendOpcode::FetchAdd) | 1U << static_cast<unsigned>(SendOpcode::Flush) |
+        1U << static_cast<unsigned>(SendOpcode::AtomicWrite);
     return (answered >> static_cast<unsigned>(opcode) & 1) != 0;
   }
+  bool awaits_read_response() const noexcept { return is_answered() && !is_atomic(); }
   bool is_local() const noexcept {
     return opcode == SendOpcode::LocalInvalidate || opcode == SendOpcode::BindWindow;
   }

@@ -57,6 +57,8 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
       return CompletionOpcode::CompareSwap;
     case SendOpcode::FetchAdd:
       return CompletionOpcode::FetchAdd;
+    case SendOpcode::Flush:
+      return CompletionOpcode::Flush;
     case SendOpcode::AtomicWrite:
       return CompletionOpcode::AtomicWrite;
     case SendOpcode::LocalInvalidate:
@@ -82,13 +84,14 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
   p.invalidate = e.invalidate;
 }
 
-// A READ from its packet `done` on, an atomic, or an ATOMIC WRITE.
+// A READ from its packet `done` on, an atomic, an ATOMIC WRITE, or a FLUSH.
 [[gnu::always_inline]] inline void describe_answered(const QueuePair& qp, const SendEntry& e, uint32_t done,
                                                      wire::roce::Packet& p) noexcept {
   const uint64_t offset = uint64_t{done} * qp.attributes.mtu_bytes();
   const Operation op = e.opcode == SendOpcode::Read          ? Operation::ReadRequest
                        : e.opcode == SendOpcode::CompareSwap ? Operation::CompareSwap
                        : e.opcode == SendOpcode::FetchAdd    ? Operation::FetchAdd
+                       : e.opcode == SendOpcode::Flush       ? Operation::Flush
                                                              : Operation::AtomicWrite;
   p.bth.opcode = wire::roce::opcode(transport_of(qp), op);
   p.bth.destination = qp.attributes.destination;
@@ -98,6 +101,10 @@ CompletionOpcode completion_of(SendOpcode opcode) noexcept {
   p.xrc_srqn = e.remote_srqn;
   p.reth = {e.remote_address + offset, e.remote_key, static_cast<uint32_t>(e.length - offset)};
   if (op == Operation::AtomicWrite) p.reth.length = sizeof(uint64_t);
+  if (op == Operation::Flush) {
+    p.reth.length = static_cast<uint32_t>(e.compare_add);
+    p.feth = wire::roce::Feth::of(e.immediate);
+  }
   p.atomic = {e.remote_address, e.remote_key, e.opcode == SendOpcode::CompareSwap ? e.swap : e.compare_add,
               e.opcode == SendOpcode::CompareSwap ? e.compare_add : 0};
 }
@@ -314,7 +321,7 @@ Sent Requester::transmit(QueuePair& qp, uint64_t now, int budget) noexcept {
   return Sent::Idle;
 }
 
-// A READ, an atomic or an ATOMIC WRITE: one packet; a READ that was answered in part asks for the rest.
+// A READ, an atomic, an ATOMIC WRITE or a FLUSH: one packet; a READ that was answered in part asks for the rest.
 Sent Requester::transmit_answered(QueuePair& qp, SendEntry& e, uint64_t now) noexcept {
   RequesterState& r = qp.requester;
   const uint32_t done = static_cast<uint32_t>(std::max(0, psn_diff(r.oldest, e.first_psn)));

@@ -22,6 +22,9 @@ bool is_write(Operation op) noexcept {
   return op >= Operation::WriteFirst && op <= Operation::WriteOnlyImmediate;
 }
 
+// Answered by a READ response without a payload.
+bool is_bare(Operation op) noexcept { return op == Operation::AtomicWrite || op == Operation::Flush; }
+
 bool is_plain(Operation op) noexcept {
   return op <= Operation::WriteOnlyImmediate || op == Operation::SendLastInvalidate ||
          op == Operation::SendOnlyInvalidate;
@@ -176,9 +179,9 @@ void Responder::on_duplicate(QueuePair& qp, const Packet& packet) noexcept {
     const int32_t at = psn_diff(packet.bth.psn, one.first_psn);
     if (!one.used || at < 0 || at >= static_cast<int32_t>(one.packets)) continue;
     if (one.is_atomic != (op == Operation::CompareSwap || op == Operation::FetchAdd)) return;
-    if (one.is_atomic_write != (op == Operation::AtomicWrite)) return;
+    if (one.bare != (is_bare(op) ? op : Operation::ReadRequest)) return;
     uint32_t count = 1;
-    if (one.is_atomic_write) {
+    if (is_bare(op)) {
       if (packet.reth.key != one.key || packet.reth.address != one.address) return;
     } else if (!one.is_atomic) {
       const size_t mtu = qp.attributes.mtu_bytes();
@@ -245,6 +248,7 @@ void Responder::execute(QueuePair& qp, const Packet& packet, uint64_t now) noexc
   if (op == Operation::ReadRequest) return on_read(qp, packet, now);
   if (op == Operation::CompareSwap || op == Operation::FetchAdd) return on_atomic(qp, packet, now);
   if (op == Operation::AtomicWrite) return on_atomic_write(qp, packet, now);
+  if (op == Operation::Flush) return on_flush(qp, packet, now);
   if (!payload_fits(qp, packet)) {
     services_.faults.report_refusal(qp, packet, WEFT_FAULT_REQUEST_LENGTH,
                                     packet.psns * qp.attributes.mtu_bytes(), packet.payload.size());
@@ -490,7 +494,6 @@ void Responder::on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noe
 
 void Responder::on_atomic_write(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
   ++services_.counters.one_sided;
-  ResponderState& r = qp.responder;
   const wire::roce::Reth& reth = packet.reth;
   uint64_t value = 0;
   if (reth.length != sizeof value || packet.payload.size() != sizeof value) {
@@ -517,14 +520,50 @@ void Responder::on_atomic_write(QueuePair& qp, const Packet& packet, uint64_t no
     return refuse(qp, NakCode::InvalidRequest, now);
   }
   std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(at)).store(value, std::memory_order_release);
-  one->is_atomic_write = true;
-  one->first_psn = packet.bth.psn;
-  one->packets = one->end = 1;
-  one->address = reth.address;
-  one->key = reth.key;
-  one->pd = pd;
+  answer_bare(qp, *one, packet);
+}
+
+// The writes before it are stores of this process to memory that all processors of the machine share, so a fence makes them
+// visible to the others. A range of no bytes needs no key, as that of a READ.
+void Responder::on_flush(QueuePair& qp, const Packet& packet, uint64_t now) noexcept {
+  ++services_.counters.one_sided;
+  const wire::roce::Reth& reth = packet.reth;
+  const bool is_range = packet.feth.selectivity == wire::roce::selects_range;
+  if (!packet.feth.is_valid() || (is_range && reth.length > message_bytes_max)) {
+    const Cause cause = packet.feth.is_valid() ? WEFT_FAULT_REQUEST_LENGTH : WEFT_FAULT_FLUSH_KIND;
+    services_.faults.report_refusal(qp, packet, cause, message_bytes_max, reth.length);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
+  const uint32_t rights =
+      ((packet.feth.placement & wire::roce::placement_global) != 0 ? uint32_t{flush_global} : 0U) |
+      ((packet.feth.placement & wire::roce::placement_persistent) != 0 ? uint32_t{flush_persistent} : 0U);
+  const uint32_t pd = remote_pd(qp, packet);
+  const bool has_bytes = !is_range || reth.length != 0;
+  if ((qp.attributes.access & rights) != rights ||
+      (has_bytes &&
+       !services_.memory.may_flush(reth.key, pd, qp.number, reth.address, reth.length, !is_range, rights))) {
+    services_.faults.report_access(qp, packet, reth.key, pd, reth.address, is_range ? reth.length : 0,
+                                   rights);
+    return refuse(qp, NakCode::RemoteAccess, now);
+  }
+  Resource* one = new_resource(qp);
+  if (one == nullptr) {
+    services_.faults.report_refusal(qp, packet, WEFT_FAULT_TOO_MANY_READS, 0, qp.attributes.max_dest_reads);
+    return refuse(qp, NakCode::InvalidRequest, now);
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  answer_bare(qp, *one, packet);
+}
+
+void Responder::answer_bare(QueuePair& qp, Resource& one, const Packet& packet) noexcept {
+  ResponderState& r = qp.responder;
+  one.bare = packet.operation();
+  one.first_psn = packet.bth.psn;
+  one.packets = one.end = 1;
+  one.address = packet.reth.address;
+  one.key = packet.reth.key;
   r.msn = psn_add(r.msn, 1);
-  one->msn = r.msn;
+  one.msn = r.msn;
   r.expected = psn_add(r.expected, 1);
   r.ack_due = false;
 }

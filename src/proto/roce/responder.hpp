@@ -89,6 +89,8 @@ class Responder {
   void on_read(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_atomic(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
   void on_atomic_write(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  void on_flush(QueuePair& qp, const Packet& packet, uint64_t now) noexcept;
+  static void answer_bare(QueuePair& qp, Resource& one, const Packet& packet) noexcept;
   uint32_t remote_pd(QueuePair& qp, const Packet& packet) const noexcept;
   static Resource* new_resource(QueuePair& qp) noexcept;
   static bool payload_fits(const QueuePair& qp, const Packet& packet) noexcept;

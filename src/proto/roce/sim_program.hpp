@@ -135,6 +135,12 @@ class Program {
         length = std::min<uint32_t>(length, static_cast<uint32_t>(words_at - still_at));
         const size_t at = still_at + random_.below(words_at - still_at - length + 1);
         q.remote_address = peer.target_address() + at;
+        if (length == 0 && !op.by_window) {
+          q.opcode = SendOpcode::Flush;
+          q.compare_add = words_at - at;
+          q.immediate = 1 | (q.immediate & 0x10);
+          break;
+        }
         op.read.assign(peer.target() + at, peer.target() + at + length);
         elements[0] = {landing(q.id), length, end_.landing_region->key};
         q.elements = {elements.data(), 1};

@@ -347,8 +347,9 @@ class World {
     for (size_t i = 0; i < target_bytes; ++i) end.target()[i] = static_cast<std::byte>(random.below(256));
     end.model = end.arena;
     end.landing.assign(slot_bytes * sends, guard);
-    end.target_region = add(node, end.target(), target_bytes,
-                            local_write | remote_write | remote_read | remote_atomic | window_bind);
+    end.target_region =
+        add(node, end.target(), target_bytes,
+            local_write | remote_write | remote_read | remote_atomic | window_bind | flush_global);
     if (random.chance(0.4)) {
       // A window of type 2 is of one queue pair, which in XRC is not the one that the peer sends to.
       const bool plain = kind == QpType::XrcSend || random.chance(0.3);
@@ -414,7 +415,7 @@ class World {
   void connect() {
     const QpType kind = random.chance(0.25) ? QpType::XrcSend : QpType::Rc;
     Attributes a;
-    a.access = remote_write | remote_read | remote_atomic;
+    a.access = remote_write | remote_read | remote_atomic | flush_global;
     a.path_mtu = random.pick<uint8_t>({1, 2, 3, 5});
     a.timeout = random.pick<uint8_t>({8, 11, 13});  // 1, 8, 33 ms
     a.min_rnr_timer = random.pick<uint8_t>({1, 6, 12});

@@ -34,6 +34,7 @@ enum class SendOpcode : uint8_t {
   LocalInvalidate = 7,
   BindWindow = 8,
   SendInvalidate = 9,
+  Flush = 14,
   AtomicWrite = 15,
 };
 
@@ -47,6 +48,8 @@ enum Access : uint32_t {
   window_bind = 16,
   zero_based = 32,
   on_demand = 64,
+  flush_global = 256,
+  flush_persistent = 512,  // which no region has: whether memory is persistent is not known here
 };
 
 // A piece of the program's memory; under inline_data the key does not count.
@@ -67,11 +70,12 @@ struct SendRequest {
   SendOpcode opcode = SendOpcode::Send;
   uint8_t flags = 0;  // SendFlag
   std::span<const Element> elements;
-  uint32_t immediate = 0;   // in the machine's byte order
+  uint32_t immediate = 0;   // in the machine's byte order; of a Flush the bits of its FETH
   uint32_t invalidate = 0;  // rkey: SendInvalidate, LocalInvalidate
   uint64_t remote_address = 0;
   uint32_t remote_key = 0;
-  uint64_t compare_add = 0;  // of an AtomicWrite with inline_data, which has no elements: what is written
+  // Of an AtomicWrite with inline_data, which has no elements, what is written; of a Flush its length.
+  uint64_t compare_add = 0;
   uint64_t swap = 0;
   // UD
   AddressVector to;
@@ -118,6 +122,7 @@ enum class CompletionOpcode : uint8_t {
   FetchAdd = 4,
   BindWindow = 5,
   LocalInvalidate = 6,
+  Flush = 8,
   AtomicWrite = 9,
   Receive = 128,
   ReceiveWriteImmediate = 129,

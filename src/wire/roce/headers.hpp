@@ -77,6 +77,23 @@ struct Reth {
   }
 };
 
+// What a FLUSH makes visible, A19.4.1. The values are those of <infiniband/verbs.h> (ibv_wr_post(3)).
+enum Placement : uint16_t { placement_global = 1, placement_persistent = 2 };
+enum Selectivity : uint16_t { selects_range = 0, selects_region = 1 };
+struct Feth {
+  uint16_t placement = 0;    // 4 bits
+  uint16_t selectivity = 0;  // 2 bits
+
+  static Feth of(uint32_t bits) noexcept {
+    return {static_cast<uint16_t>(bits & 15), static_cast<uint16_t>(bits >> 4 & 3)};
+  }
+  uint32_t bits() const noexcept { return (uint32_t{selectivity} & 3) << 4 | (placement & 15u); }
+  bool is_valid() const noexcept {
+    return placement != 0 && placement <= (placement_global | placement_persistent) &&
+           selectivity <= selects_region;
+  }
+};
+
 // For a compare and swap `swap_add` is what is stored, for a fetch and add what is added.
 struct AtomicEth {
   uint64_t address = 0;

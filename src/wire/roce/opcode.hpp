@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Opcodes of the base transport header: IBTA volume 1, 9.2; XRC: annex A14; CNP: annex A17. Stateless.
+// Opcodes of the base transport header: IBTA volume 1, 9.2; XRC: annex A14; CNP: annex A17; FLUSH: annex A19. Stateless.
 // Two of the codes that 9.2.1 leaves to manufacturers are Weft's, and are sent to Weft alone: SACK bitmaps (sack_bitmap.hpp) and
 // window updates, whose AETH has the window in place of the MSN (docs/roce.md, "UC").
 #pragma once
@@ -44,8 +44,9 @@ enum class Operation : uint8_t {
   FetchAdd = 0x14,
   SendLastInvalidate = 0x16,
   SendOnlyInvalidate = 0x17,
-  AtomicWrite =
-      0x1d,  // IBTA volume 1, release 1.6: RETH and 8 bytes; answered by a READ response without a payload
+  // Both are answered by a READ response without a payload.
+  Flush = 0x1c,        // A19: FETH and RETH
+  AtomicWrite = 0x1d,  // IBTA volume 1, release 1.6: RETH and 8 bytes
 };
 inline constexpr uint8_t operation_count = 0x18;
 inline constexpr uint8_t opcode_cnp = 0x81;
@@ -59,7 +60,7 @@ constexpr Transport transport_of(uint8_t code) noexcept { return static_cast<Tra
 constexpr Operation operation_of(uint8_t code) noexcept { return static_cast<Operation>(code & 31); }
 
 // The extended headers, in the order in which they follow the BTH.
-enum Header : uint8_t {
+enum Header : uint16_t {
   has_xrceth = 1,
   has_deth = 2,
   has_reth = 4,
@@ -68,6 +69,7 @@ enum Header : uint8_t {
   has_atomic_ack = 32,
   has_immediate = 64,
   has_ieth = 128,
+  has_feth = 256,  // in front of the RETH, and never without it
 };
 
 inline constexpr size_t bth_bytes = 12;
@@ -77,9 +79,9 @@ inline constexpr size_t headers_bytes_max =
 
 // What an opcode says of its packet.
 struct OpcodeTraits {
-  bool exists = false;
-  uint8_t headers = 0;
+  uint16_t headers = 0;
   uint8_t headers_bytes = 0;  // with the BTH
+  bool exists = false;
   bool has_payload = false;
   bool is_request = false;  // for the responder
   bool begins = false;      // FIRST or ONLY
@@ -105,8 +107,9 @@ constexpr OpcodeTraits traits(uint8_t code) noexcept {
   const uint8_t kind = code >> 5;
   const uint8_t op = code & 31;
   if (kind != 0 && kind != 1 && kind != 3 && kind != 5) return t;
+  const bool flush = op == 0x1c;
   const bool atomic_write = op == 0x1d;
-  if ((op >= operation_count && !atomic_write) || op == 0x15) return t;
+  if ((op >= operation_count && !flush && !atomic_write) || op == 0x15) return t;
   if (kind == 1 && op > 0x0b) return t;
   if (kind == 3 && op != 0x04 && op != 0x05) return t;
   const bool invalidates = op == 0x16 || op == 0x17;
@@ -123,13 +126,14 @@ constexpr OpcodeTraits traits(uint8_t code) noexcept {
   t.ends = !middle && !first;
   if (kind == 5 && t.is_request) t.headers |= has_xrceth;
   if (kind == 3) t.headers |= has_deth;
-  if ((write && t.begins) || op == 0x0c || atomic_write) t.headers |= has_reth;
+  if ((write && t.begins) || op == 0x0c || flush || atomic_write) t.headers |= has_reth;
+  if (flush) t.headers |= has_feth;
   if (op == 0x13 || op == 0x14) t.headers |= has_atomic_eth;
   if (response && op != 0x0e) t.headers |= has_aeth;
   if (op == 0x12) t.headers |= has_atomic_ack;
   if (op == 0x03 || op == 0x05 || op == 0x09 || op == 0x0b) t.headers |= has_immediate;
   if (invalidates) t.headers |= has_ieth;
-  constexpr std::array<uint8_t, 8> sizes{4, 8, 16, 28, 4, 8, 4, 4};
+  constexpr std::array<uint8_t, 9> sizes{4, 8, 16, 28, 4, 8, 4, 4, 4};
   t.headers_bytes = bth_bytes;
   for (size_t i = 0; i < sizes.size(); ++i)
     if ((t.headers >> i & 1) != 0) t.headers_bytes = static_cast<uint8_t>(t.headers_bytes + sizes[i]);

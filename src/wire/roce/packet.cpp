@@ -25,6 +25,10 @@ bool parse(Bytes headers, Bytes bytes, Packet& out) noexcept {
     at += 8;
   }
   if ((traits.headers & has_reth) != 0) {
+    if ((traits.headers & has_feth) != 0) {
+      out.feth = Feth::of(load_big<uint32_t>(at));
+      at += 4;
+    }
     out.reth = Reth::read(at);
     at += 16;
   }
@@ -50,7 +54,7 @@ bool parse(Bytes headers, Bytes bytes, Packet& out) noexcept {
 }
 
 size_t write_headers(const Packet& packet, std::byte* out) noexcept {
-  const uint8_t headers = packet.traits().headers;
+  const uint16_t headers = packet.traits().headers;
   std::byte* at = out;
   packet.bth.write(at);
   at += bth_bytes;
@@ -63,6 +67,10 @@ size_t write_headers(const Packet& packet, std::byte* out) noexcept {
     at += 8;
   }
   if ((headers & has_reth) != 0) {
+    if ((headers & has_feth) != 0) {
+      store_big(at, packet.feth.bits());
+      at += 4;
+    }
     packet.reth.write(at);
     at += 16;
   }

@@ -27,6 +27,7 @@ struct Packet {
   Bytes payload;            // without the pad
   // PSNs from bth.psn on that it covers; in no header. More than one: an aggregate (proto/roce, PacketOutput::send_aggregate()).
   uint32_t psns = 1;
+  Feth feth;
 
   const OpcodeTraits& traits() const noexcept { return traits_of(bth.opcode); }
   Transport transport() const noexcept { return transport_of(bth.opcode); }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
@@ -28,6 +29,7 @@ Packet sample(uint8_t code, Bytes payload) {
   p.atomic_ack = 0x5152535455565758;
   p.immediate = 0xdeadbeef;
   p.invalidate = 0xcafef00d;
+  p.feth = {placement_global | placement_persistent, selects_region};
   p.payload = payload;
   return p;
 }
@@ -76,12 +78,34 @@ TEST(RocePacket, EveryOpcodeComesBackAsItWent) {
       if ((traits.headers & has_reth) != 0) {
         EXPECT_EQ(out.reth.length, 0x01020304u);
       }
+      if ((traits.headers & has_feth) != 0) {
+        EXPECT_EQ(out.feth.bits(), 0x13u);
+        EXPECT_EQ(bytes[traits.headers_bytes - 17], std::byte{0x13});
+      }
       if ((traits.headers & has_atomic_eth) != 0) {
         EXPECT_EQ(out.atomic.compare, 0x4142434445464748u);
       }
     }
   }
-  EXPECT_EQ(known, 24u + 12 + 2 + 1 + 24 + 2);  // RC, UC, UD, CNP, XRC; SACK bitmap and window update
+  EXPECT_EQ(known, 25u + 12 + 2 + 1 + 25 + 2);  // RC, UC, UD, CNP, XRC; SACK bitmap and window update
+}
+
+// A FLUSH of rxe (Linux 6.12): FETH, then RETH.
+TEST(RocePacket, FlushOfTheKernel) {
+  constexpr std::array<uint8_t, 32> captured{0x1c, 0x00, 0xff, 0xff, 0x00, 0xa1, 0xd7, 0xbc, 0x80, 0x84, 0x97,
+                                             0x73, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x55, 0xa1, 0x43, 0x72,
+                                             0x40, 0xa0, 0x86, 0xe8, 0x74, 0xd1, 0x00, 0x00, 0x23, 0x29};
+  Packet p;
+  ASSERT_TRUE(parse(std::as_bytes(std::span(captured)), p));
+  EXPECT_EQ(p.operation(), Operation::Flush);
+  EXPECT_EQ(p.feth.placement, placement_global);
+  EXPECT_EQ(p.feth.selectivity, selects_range);
+  EXPECT_EQ(p.reth.address, 0x55a1437240a0u);
+  EXPECT_EQ(p.reth.key, 0x86e874d1u);
+  EXPECT_EQ(p.reth.length, 9001u);
+  const auto bytes = encoded(p);
+  ASSERT_EQ(bytes.size(), captured.size());
+  EXPECT_EQ(std::memcmp(bytes.data(), captured.data(), captured.size()), 0);
 }
 
 TEST(RocePacket, EveryTruncationAndPadIsRefusedOrConsistent) {

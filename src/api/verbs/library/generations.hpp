@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// What <infiniband/verbs.h> of rdma-core 49 to 64 has and that of 44 has not, whichever is installed: structures, flags and fields behind the
+// What <infiniband/verbs.h> of rdma-core 45 to 64 has and that of 44 has not, whichever is installed: structures, flags and fields behind the
 // ends of older structures. Must not know what the calls do.
 #pragma once
 
@@ -20,6 +20,31 @@ struct ibv_comp_cntr_init_attr;
 struct ibv_qp_attach_comp_cntr_attr;
 
 namespace weft::verbs::layout {
+
+// FLUSH, since 45: ibv_wr_post(3), ibv_reg_mr(3).
+inline constexpr unsigned access_flush_global = 256, access_flush_persistent = 512;
+inline constexpr uint64_t device_flush_global = uint64_t{1} << 38;  // of device_cap_flags_ex
+inline constexpr uint64_t device_atomic_write = uint64_t{1} << 40;
+inline constexpr uint64_t qp_with_flush = 1 << 11;  // of send_ops_flags
+inline constexpr int wr_flush_opcode = 14, wc_flush_opcode = 8;
+inline constexpr uint8_t flush_global = 1, flush_persistent = 2;  // type
+inline constexpr uint8_t flush_range = 0, flush_region = 1;       // level
+using WrFlush = void (*)(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, size_t length, uint8_t type,
+                         uint8_t level);
+
+template <class T>
+concept HasFlush = requires(T qp) {
+  qp.wr_flush;
+};
+// ibv_qp_ex with the calls of later headers behind it.
+template <class Theirs>
+struct QpEx : Theirs {
+  WrFlush wr_flush = nullptr;
+};
+template <HasFlush Theirs>
+struct QpEx<Theirs> : Theirs {};
+using ExtendedQp = QpEx<ibv_qp_ex>;
+static_assert(sizeof(ExtendedQp) == offsetof(ibv_qp_ex, wr_atomic_write) + 2 * sizeof(void*));
 
 // ibv_alloc_dmah(3), since 59.
 struct Dmah {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "api/verbs/library/calls.hpp"
+#include "api/verbs/library/generations.hpp"
 
 namespace weft::verbs {
 namespace {
@@ -11,7 +12,8 @@ namespace {
 constexpr unsigned remote_writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned access_known = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | layout::access_flush_global |
+                                  layout::access_flush_persistent | IBV_ACCESS_OPTIONAL_RANGE;
 // Local write means nothing for a window, and programs give it.
 constexpr unsigned window_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;

@@ -55,6 +55,16 @@ void wr_atomic_write(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, const void*
   request.flags |= roce::inline_data;
   std::memcpy(&request.compare_add, value, sizeof request.compare_add);
 }
+void wr_flush(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, size_t length, uint8_t type,
+              uint8_t level) noexcept {
+  roce::SendRequest& request = begin_remote(qp, roce::SendOpcode::Flush, rkey, address);
+  request.compare_add = level == layout::flush_region ? 0 : length;
+  if (type > 15 || level > 3) {  // they have 4 bits and 2
+    of(qp).batch->status = EINVAL;
+    return;
+  }
+  request.immediate = wire::roce::Feth{type, level}.bits();
+}
 void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) noexcept {
   roce::SendRequest& request = begin(qp, roce::SendOpcode::BindWindow);
   Batch& batch = *of(qp).batch;
@@ -188,6 +198,7 @@ void fill_extended_qp(Qp& qp) noexcept {
   qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
   qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
   qp.wr_atomic_write = wr_atomic_write;
+  qp.wr_flush = wr_flush;
   qp.wr_bind_mw = wr_bind_mw;
   qp.wr_local_inv = wr_local_inv;
   qp.wr_rdma_read = wr_rdma_read;

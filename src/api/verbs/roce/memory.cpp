@@ -81,11 +81,13 @@ int dealloc_td(ibv_td* td) noexcept {
 
 constexpr unsigned known_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
+                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | layout::access_flush_global;
 
 // Memory must be there, as if it were pinned: packets are copied to it whenever they come.
 Result<uint32_t> checked_access(const void* address, size_t length, unsigned access) {
   const unsigned wanted = access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+  if ((wanted & layout::access_flush_persistent) != 0)
+    return Error{EOPNOTSUPP, "whether memory is persistent is not known here (IBV_ACCESS_FLUSH_PERSISTENT)"};
   if ((wanted & ~known_access) != 0) return Error{EOPNOTSUPP, "access flags that this device does not know"};
   if ((wanted & IBV_ACCESS_ON_DEMAND) == 0) {
     if (const int rc = os::populate(address, length, (wanted & IBV_ACCESS_LOCAL_WRITE) != 0); rc != 0)

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "api/verbs/library/generations.hpp"
 #include "api/verbs/roce/instance.hpp"
 #include "base/list.hpp"
 #include "os/lock.hpp"
@@ -85,7 +86,7 @@ struct Batch {
   int status = 0;
 };
 
-struct Qp : ibv_qp_ex, ListHook {
+struct Qp : layout::ExtendedQp, ListHook {
   roce::QueuePair* pair = nullptr;
   Instance* instance = nullptr;
   std::unique_ptr<Batch> batch;  // of those with send_ops_flags

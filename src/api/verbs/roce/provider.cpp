@@ -15,8 +15,7 @@ namespace {
 
 using roce::Gid;
 
-constexpr uint64_t cap_atomic_write = uint64_t{1} << 40;  // IB_UVERBS_DEVICE_ATOMIC_WRITE
-constexpr uint32_t vendor_id = 0x5746;                    // of no vendor: "WF"
+constexpr uint32_t vendor_id = 0x5746;  // of no vendor: "WF"
 
 int query_device(ibv_context* context, ibv_device_attr_ex* out) noexcept {
   const Opened& own = opened(context);
@@ -59,7 +58,7 @@ int query_device(ibv_context* context, ibv_device_attr_ex* out) noexcept {
   }
   out->completion_timestamp_mask = UINT64_MAX;
   out->hca_core_clock = 1'000'000;  // kHz: time stamps are ns
-  out->device_cap_flags_ex = a.device_cap_flags | cap_atomic_write;
+  out->device_cap_flags_ex = a.device_cap_flags | layout::device_flush_global | layout::device_atomic_write;
   out->phys_port_cnt_ex = 1;
   return 0;
 }
@@ -179,7 +178,7 @@ void fill_context_ops(weft_verbs_ops& ops) noexcept {
                        IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
                        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
                        IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV |
-                       IBV_QP_EX_WITH_ATOMIC_WRITE;
+                       IBV_QP_EX_WITH_ATOMIC_WRITE | layout::qp_with_flush;
   ops.comp_vectors = 1;
 }
 
