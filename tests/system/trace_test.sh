@@ -106,6 +106,12 @@ says "$folder/verbs.json" 'count("b", "RDMA WRITE") >= 1 and count("X", "ibv_ope
 says "$folder/verbs.json" 'all(e["args"]["bytes"] == 4096 for e in begun.values() if e["name"] == "RDMA WRITE")'
 exchange send -- ib_send_lat -n 40 -s 64
 says "$folder/send.json" 'count("b", "RECV") >= 30 and other["completionsWithoutOperation"] == 0'
+# Calls that stand behind the end of an older ibv_qp_ex.
+g++ -std=c++20 -D_GNU_SOURCE -O1 -I"$WEFT_SOURCE/src" "$WEFT_SOURCE/tests/verbs/generations.cpp" -o "$folder/generations" -L"$WEFT_BUILD/lib/weft/compat" -l:libibverbs.so.1 ||
+  fail "generations.cpp is not compiled"
+WEFT_VERBS_DEVICES=weft=127.0.0.1 "$weft" trace -o "$folder/generations.json" -- "$folder/generations" >"$folder/generations.out" 2>"$folder/generations.err" || fail "generations.cpp"
+says "$folder/generations.json" 'count("b", "ATOMIC WRITE") == 4 and count("b", "FLUSH") == 5 and other["completionsWithoutOperation"] == 0'
+says "$folder/generations.json" 'sorted(e["args"]["bytes"] for e in begun.values() if e["name"] == "FLUSH") == [64, 64, 64, 64, 4097]'
 # The stock library, whose layers call each other: each layer's operation has its own completion.
 exchange stock --stock -- fi_pingpong -p tcp -e rdm -I 20 -S 4096
 says "$folder/stock.json" 'count("b", "fi_send") == 20 and other["completionsWithoutOperation"] == 0'

@@ -222,6 +222,7 @@ constexpr Call calls[] = {
     {"BIND MW", Side::transmit},
     {"another work request", Side::transmit},
     {"ATOMIC WRITE", Side::transmit},
+    {"FLUSH", Side::transmit},
 };
 
 // The place of a call in `calls`; a name that is not there does not compile.

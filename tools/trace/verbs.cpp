@@ -202,10 +202,18 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) {
 // --- extended queue pairs and completion queues: the functions stand in the object, so the originals are kept by its
 // address ---
 
+// Behind ibv_qp_ex of rdma-core 44, since 45.
+using WrFlush = void (*)(ibv_qp_ex* pair, uint32_t key, uint64_t address, size_t length, uint8_t type,
+                         uint8_t level);
+constexpr size_t wr_flush_at = offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(void*);
+constexpr uint64_t with_flush = 1 << 11;  // of send_ops_flags
+
 struct Extended {
   const void* at = nullptr;
   uint32_t device = 0;
+  uint64_t calls = 0;  // send_ops_flags: which of the newest calls the queue pair has
   ibv_qp_ex pair{};
+  WrFlush wr_flush = nullptr;
   decltype(ibv_cq_ex::start_poll) start_poll = nullptr;
   decltype(ibv_cq_ex::next_poll) next_poll = nullptr;
 };
@@ -272,6 +280,20 @@ void build(ibv_qp_ex* pair, Arguments... arguments) {
   (original->pair.*Member)(pair, arguments...);
 }
 
+void wr_atomic_write(ibv_qp_ex* pair, uint32_t key, uint64_t address, const void* value) {
+  Extended* original = find_extended(pair);
+  put_operation(building.begin, number("ATOMIC WRITE"), original->device, pair->qp_base.qp_num, pair->wr_id,
+                sizeof(uint64_t), (pair->wr_flags & IBV_SEND_SIGNALED) ? flag_completion : 0);
+  original->pair.wr_atomic_write(pair, key, address, value);
+}
+
+void wr_flush(ibv_qp_ex* pair, uint32_t key, uint64_t address, size_t length, uint8_t type, uint8_t level) {
+  Extended* original = find_extended(pair);
+  put_operation(building.begin, number("FLUSH"), original->device, pair->qp_base.qp_num, pair->wr_id, length,
+                (pair->wr_flags & IBV_SEND_SIGNALED) ? flag_completion : 0);
+  original->wr_flush(pair, key, address, length, type, level);
+}
+
 void add_bytes(uint64_t bytes) noexcept {
   if (ring.records && ring.next > building.first) ring.records[(ring.next - 1) & ring.mask].bytes += bytes;
 }
@@ -333,14 +355,24 @@ void exchange(Function& place, Function ours) noexcept {
 
 void adopt_pair(ibv_qp_ex* pair) noexcept {
   if (pair->wr_complete == &complete) return;
-  Extended* kept = nullptr;
-  {
+  Extended* kept = find_extended(pair);
+  if (!kept) {
     const std::lock_guard lock(opening);
     kept = new_extended(pair, id_of(pair->qp_base.context));
   }
   if (!kept) return;
-  // What is after wr_abort came later than this structure; an older library's object ends there.
+  // What is after wr_abort came later than this structure: it is there if it was asked for when the queue pair was made.
   std::memcpy(static_cast<void*>(&kept->pair), pair, offsetof(ibv_qp_ex, wr_atomic_write));
+  if ((kept->calls & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0) {
+    kept->pair.wr_atomic_write = pair->wr_atomic_write;
+    exchange(pair->wr_atomic_write, &wr_atomic_write);
+  }
+  if ((kept->calls & with_flush) != 0) {
+    std::byte* const place = reinterpret_cast<std::byte*>(pair) + wr_flush_at;
+    std::memcpy(&kept->wr_flush, place, sizeof kept->wr_flush);
+    const WrFlush ours = &wr_flush;
+    if (kept->wr_flush) std::memcpy(place, &ours, sizeof ours);
+  }
   hook<&ibv_qp_ex::wr_atomic_cmp_swp, number("COMPARE AND SWAP")>(*pair, &ibv_qp_ex::wr_atomic_cmp_swp);
   hook<&ibv_qp_ex::wr_atomic_fetch_add, number("FETCH AND ADD")>(*pair, &ibv_qp_ex::wr_atomic_fetch_add);
   hook<&ibv_qp_ex::wr_bind_mw, number("BIND MW")>(*pair, &ibv_qp_ex::wr_bind_mw);
@@ -406,6 +438,11 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   if (made) {
     record.queue_pair = made->qp_num;
     note_pair(made, device->id, attr->sq_sig_all != 0);
+    const uint64_t calls = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) ? attr->send_ops_flags : 0;
+    if (calls & (IBV_QP_EX_WITH_ATOMIC_WRITE | with_flush)) {
+      const std::lock_guard lock(opening);
+      if (Extended* kept = new_extended(made, device->id)) kept->calls = calls;
+    }
   }
   end_call(record, made ? 0 : -errno);
   return made;
