@@ -34,6 +34,15 @@ void Batch::add(const os::SocketAddress& from, const os::SocketAddress& to, cons
   WEFT_ASSERT(count_ <= packets_max && part_count_ <= parts_max);
 }
 
+void Batch::use_icrc_of_rxe() noexcept {
+  WEFT_ASSERT(count_ != 0 && !is_kept_);
+  const iovec& head = parts_[part_count_ - 2];
+  Icrc& icrc = icrcs_[count_ - 1];
+  const wire::Bytes packet(static_cast<const std::byte*>(head.iov_base), head.iov_len);
+  const uint32_t right = wire::swap_bytes(wire::load_big<uint32_t>(icrc.data()));
+  wire::store_big(icrc.data(), wire::swap_bytes(wire::roce::icrc_of_rxe_flush(right, packet)));
+}
+
 void Batch::keep() noexcept {
   if (is_kept_ || count_ == 0) return;
   WEFT_ASSERT(bytes_ <= bytes_max);

@@ -50,6 +50,8 @@ class Batch {
   // The first part is the packet's headers. `from` is the address that it is sent from.
   void add(const os::SocketAddress& from, const os::SocketAddress& to, const iovec* parts, size_t count,
            size_t bytes, const os::IpMarks& marks = {}) noexcept;
+  // The packet that was added last is a FLUSH: its ICRC becomes that of rxe.
+  void use_icrc_of_rxe() noexcept;
   // From now on nothing outside is referred to.
   void keep() noexcept;
   // Only the last `count` packets are still to be sent, by a send that numbers them from 0 on. `from` as above.

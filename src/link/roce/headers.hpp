@@ -45,6 +45,10 @@ inline bool is_of_reliable(const iovec& head) noexcept {
   const auto transport = transport_of(head);
   return transport == ReliableConnection || transport == Extended;
 }
+inline bool is_flush(const iovec& head) noexcept {
+  return wire::roce::operation_of(wire::load_byte(static_cast<const std::byte*>(head.iov_base))) ==
+         wire::roce::Operation::Flush;
+}
 inline bool is_of_unreliable(const iovec& head) noexcept {
   using enum wire::roce::Transport;
   const auto transport = transport_of(head);

@@ -124,6 +124,8 @@ class Port {
     // until the peer has it. UC and UD are complete when they are sent.
     parts_stay_ = parts_stay_ && is_of_reliable(parts[0]);
     batch_.add(own_, there, parts, count, bytes, marks);
+    if (is_flush(parts[0]) && !has_port(to.destination)) [[unlikely]]
+      add_flush_for_rxe(there, parts, count, bytes, marks);
     // Strangers may have a network card on their way that numbers segments differently.
     if (batch_.is_full() || !segments || !(has_port(to.destination) || numbers_segments())) (void)flush();
     return true;
@@ -162,6 +164,16 @@ class Port {
     address.set_scope(own_.scope());
     if (gid[0] == std::byte{0xff} && own_.port() != standard_port) address.set_port(group_port);
     return address;
+  }
+
+  // The same FLUSH once more, as rxe wants it: a peer drops the one whose ICRC is wrong for it. What does not fit is sent when the
+  // requester sends the FLUSH again.
+  [[gnu::noinline, gnu::cold]] void add_flush_for_rxe(const os::SocketAddress& there, const iovec* parts,
+                                                      size_t count, size_t bytes,
+                                                      const os::IpMarks& marks) noexcept {
+    if (count != 1 || !flush()) return;
+    batch_.add(own_, there, parts, count, bytes, marks);
+    batch_.use_icrc_of_rxe();
   }
 
   static constexpr size_t parts_max = proto::roce::elements_max + 3;
@@ -216,11 +228,13 @@ class Port {
     }
     if (!wire::roce::icrc_is_right(headers, packet.bytes)) {
       // Its identification may be another than that of a socket.
-      if (!packet.headers.empty() || !wire::roce::solve_identification(headers, packet.bytes)) {
+      const bool is_solved =
+          packet.headers.empty() && wire::roce::solve_identification(headers, packet.bytes);
+      if (!is_solved && !wire::roce::is_flush_of_rxe(headers, packet.bytes, !packet.headers.empty())) {
         ++counters_.wrong_icrc;
         return;
       }
-      ++counters_.solved;
+      counters_.solved += is_solved;
     }
     proto::roce::Arrival arrival;
     arrival.source = gid_with_port(source).value_or(standard_gid(source));

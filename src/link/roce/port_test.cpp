@@ -427,5 +427,36 @@ TEST(RocePort, WhatASegmentedSendHadNoRoomForIsSentAgain) {
   EXPECT_EQ(port.link().taken.size(), 2u);
 }
 
+// The kernel's rxe takes no FLUSH with the right ICRC (wire/roce/icrc.hpp).
+TEST(RocePort, AFlushForThirdPartyPeersGoesWithBothIcrcs) {
+  struct Nowhere final : PacketOutput {
+    bool send(const AddressVector&, const iovec*, size_t) noexcept override { return true; }
+  } nowhere;
+  Quiet events;
+  Adapter adapter(nowhere, events, random_bytes);
+  Port<Narrow> port(adapter);
+  ASSERT_TRUE(port.open(loopback("127.0.0.1:0")));
+  const os::SocketAddress there = loopback("127.0.0.2:4791");
+  std::vector<std::byte> bytes(32);
+  const iovec part{bytes.data(), bytes.size()};
+  const auto packets_of = [&](uint8_t opcode, const Gid& to) {
+    port.link().taken.clear();
+    port.link().room = 10;
+    bytes[0] = std::byte{opcode};
+    AddressVector path;
+    path.destination = to;
+    EXPECT_TRUE(port.send(path, &part, 1) && port.flush());
+    return port.link().taken.size();
+  };
+  EXPECT_EQ(packets_of(0x1c, *gid_with_port(there)), 1u);
+  EXPECT_EQ(packets_of(0x1d, standard_gid(there)), 1u);
+  ASSERT_EQ(packets_of(0x1c, standard_gid(there)), 2u);
+  const Narrow::Taken &first = port.link().taken[0], &second = port.link().taken[1];
+  const Headers headers = headers_between(port.address(), there, first.bytes.size(), first.number);
+  EXPECT_TRUE(wire::roce::icrc_is_right(headers.span(), first.bytes));
+  EXPECT_FALSE(wire::roce::icrc_is_right(headers.span(), second.bytes));
+  EXPECT_TRUE(wire::roce::is_flush_of_rxe(headers.span(), second.bytes, true));
+}
+
 }  // namespace
 }  // namespace weft::link::roce

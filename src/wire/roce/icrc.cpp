@@ -121,18 +121,42 @@ bool icrc_is_right(Bytes headers, Bytes datagram) noexcept {
   return icrc(headers, datagram.first(datagram.size() - icrc_bytes)) == stored_icrc(datagram);
 }
 
-std::optional<uint16_t> solve_identification(Bytes ip4_headers, Bytes datagram) noexcept {
-  if (ip4_headers.size() != Ip4::bytes + Udp::bytes || datagram.size() < bth_bytes + icrc_bytes) return {};
-  std::array<std::byte, Ip4::bytes + Udp::bytes> headers;
-  std::ranges::copy(ip4_headers, headers.begin());
-  headers[4] = headers[5] = std::byte{0};
-  const Bytes packet = datagram.first(datagram.size() - icrc_bytes);
-  const uint32_t difference = icrc(headers, packet) ^ stored_icrc(datagram);
+uint32_t icrc_of_rxe_flush(uint32_t of_packet, Bytes packet) noexcept {
+  return crc32(of_packet, packet.data(), packet.size());
+}
+
+// `difference` is that of the ICRC with the identification 0, `behind` counts the bytes that it covers behind the identification.
+static std::optional<uint16_t> identification_of(uint32_t difference, size_t behind) noexcept {
   // The register into which the two bytes were added, least significant first.
-  const size_t behind = headers.size() - identification_end + packet.size();
   const uint32_t added = rewound(difference, behind + 2);
   if (added >> 16 != 0) return {};
   return swap_bytes(static_cast<uint16_t>(added));
+}
+
+static uint32_t icrc_without_identification(Bytes ip4_headers, Bytes packet) noexcept {
+  std::array<std::byte, Ip4::bytes + Udp::bytes> headers;
+  std::ranges::copy(ip4_headers, headers.begin());
+  headers[4] = headers[5] = std::byte{0};
+  return icrc(headers, packet);
+}
+
+std::optional<uint16_t> solve_identification(Bytes ip4_headers, Bytes datagram) noexcept {
+  if (ip4_headers.size() != Ip4::bytes + Udp::bytes || datagram.size() < bth_bytes + icrc_bytes) return {};
+  const Bytes packet = datagram.first(datagram.size() - icrc_bytes);
+  const uint32_t difference = icrc_without_identification(ip4_headers, packet) ^ stored_icrc(datagram);
+  return identification_of(difference, ip4_headers.size() - identification_end + packet.size());
+}
+
+bool is_flush_of_rxe(Bytes headers, Bytes datagram, bool has_identification) noexcept {
+  if (!has_headers(headers) || datagram.size() < bth_bytes + icrc_bytes) return false;
+  const Bytes packet = datagram.first(datagram.size() - icrc_bytes);
+  if (operation_of(load_byte(packet.data())) != Operation::Flush) return false;
+  if (has_identification || headers.size() != Ip4::bytes + Udp::bytes)
+    return icrc_of_rxe_flush(icrc(headers, packet), packet) == stored_icrc(datagram);
+  const uint32_t found = icrc_of_rxe_flush(icrc_without_identification(headers, packet), packet);
+  return identification_of(found ^ stored_icrc(datagram),
+                           headers.size() - identification_end + 2 * packet.size())
+      .has_value();
 }
 
 }  // namespace weft::wire::roce

@@ -31,6 +31,12 @@ uint32_t icrc(Bytes headers, Bytes packet) noexcept;
 // `datagram` is the payload of UDP: packet and ICRC. False also where it is too short to have one.
 [[nodiscard]] bool icrc_is_right(Bytes headers, Bytes datagram) noexcept;
 
+// The kernel's rxe (Linux 6.12, 7.2) has the whole packet a second time in the ICRC of a FLUSH, which has no payload, and takes no other.
+// `of_packet` is the right one.
+uint32_t icrc_of_rxe_flush(uint32_t of_packet, Bytes packet) noexcept;
+// A FLUSH with that ICRC. Where the identification in `headers` does not count, any that makes it right will do.
+[[nodiscard]] bool is_flush_of_rxe(Bytes headers, Bytes datagram, bool has_identification) noexcept;
+
 // Who receives by a UDP socket does not see the identification of the IPv4 header, which the ICRC covers. The CRC is
 // linear, and the effect of 16 bits on it is injective: so there is at most one identification that makes the ICRC
 // right, and for an altered packet there is one with probability 2^-16. Returns it; none: the packet is altered. The

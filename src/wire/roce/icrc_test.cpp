@@ -124,6 +124,42 @@ TEST(RoceIcrc, AlteredPacketsHaveNoIdentification) {
   EXPECT_LE(passed, 6);  // 20,000 / 65,536 are expected
 }
 
+// A FLUSH that rxe of Linux 6.12 sent, from the IP header on.
+TEST(RoceIcrc, FlushOfTheKernelHasThePacketTwice) {
+  constexpr std::array<uint8_t, 64> captured{
+      0x45, 0x00, 0x00, 0x40, 0x3b, 0xb5, 0x40, 0x00, 0x40, 0x11, 0xea, 0xd9, 0x0a, 0x0e, 0x00, 0x01,
+      0x0a, 0x0e, 0x00, 0x02, 0xe2, 0xf9, 0x12, 0xb7, 0x00, 0x2c, 0x00, 0x00, 0x1c, 0x00, 0xff, 0xff,
+      0x00, 0xa1, 0xd7, 0xbc, 0x80, 0x84, 0x97, 0x73, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x55, 0xa1,
+      0x43, 0x72, 0x40, 0xa0, 0x86, 0xe8, 0x74, 0xd1, 0x00, 0x00, 0x23, 0x29, 0x45, 0xea, 0x55, 0xee};
+  const Bytes from = std::as_bytes(std::span(captured));
+  Sample s{{from.begin(), from.end()}, Ip4::bytes + Udp::bytes};
+  EXPECT_FALSE(s.is_right());
+  EXPECT_FALSE(solve_identification(s.ip(), s.datagram()));
+  EXPECT_TRUE(is_flush_of_rxe(s.ip(), s.datagram(), true));
+  EXPECT_TRUE(is_flush_of_rxe(s.ip(), s.datagram(), false));
+  s.packet[4] = s.packet[5] = std::byte{0};
+  EXPECT_FALSE(is_flush_of_rxe(s.ip(), s.datagram(), true));
+  EXPECT_TRUE(is_flush_of_rxe(s.ip(), s.datagram(), false));
+  for (size_t at = s.headers; at < s.packet.size(); ++at) {
+    if (at == s.headers + 4) continue;  // the ICRC does not cover it, but the second copy does
+    s.packet[at] ^= std::byte{1};
+    EXPECT_FALSE(is_flush_of_rxe(s.ip(), s.datagram(), false)) << at;
+    s.packet[at] ^= std::byte{1};
+  }
+  // With the right ICRC it is none, and no other packet is one.
+  const Bytes packet = s.datagram().first(s.datagram().size() - icrc_bytes);
+  const uint32_t right = icrc(s.ip(), packet);
+  store_big(s.packet.data() + s.packet.size() - icrc_bytes, swap_bytes(right));
+  EXPECT_TRUE(s.is_right());
+  EXPECT_FALSE(is_flush_of_rxe(s.ip(), s.datagram(), true));
+  s.packet[s.headers] = std::byte{0x1d};
+  store_big(s.packet.data() + s.packet.size() - icrc_bytes,
+            swap_bytes(icrc_of_rxe_flush(icrc(s.ip(), packet), packet)));
+  EXPECT_FALSE(is_flush_of_rxe(s.ip(), s.datagram(), true));
+  for (size_t length = 0; length < bth_bytes + icrc_bytes; ++length)
+    EXPECT_FALSE(is_flush_of_rxe(s.ip(), s.datagram().first(length), true));
+}
+
 TEST(RoceIcrc, TooShortIsWrong) {
   const Sample s = sample(false, 0, 0);
   for (size_t length = 0; length < bth_bytes + icrc_bytes; ++length) {
