@@ -33,6 +33,8 @@ in_packet_v6() {
 in_weft_too() { ip netns exec weft2 env LD_LIBRARY_PATH=/weft/compat WEFT_VERBS_STANDARD_GID=1 "$@"; }
 
 lay_wire() {
+  local folder
+  [[ ! -d /suite ]] || for folder in dev sys proc; do mkdir -p /suite/$folder; mount --rbind /$folder /suite/$folder; done
   modprobe -a crc32_generic crc32_pclmul crc32c_generic veth sch_netem af_packet rdma_rxe ib_uverbs rdma_ucm 2>/dev/null
   ip link set lo up
   ip netns add weft

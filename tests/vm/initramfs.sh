@@ -43,6 +43,22 @@ add_program() {
   while read -r library; do add_file "$library"; done < <(ldd "$1" 2>/dev/null | grep -oE '/[^ ]+' || true)
 }
 
+# /suite in the guest: verbs_peer with libibverbs and rxe's provider of the suite whose kernel it is (suite.sh), and the C library that these want.
+add_suite() {
+  local provider runtime=/usr/lib/x86_64-linux-gnu/libstdc++.so.6 file target
+  provider="$(cd "$folder/root" && compgen -G "usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so")" || { echo "vm: $folder/root has no libibverbs: rxe's side runs with this machine's"; return 0; }
+  provider="/$provider"
+  for file in "$provider" "$runtime" /etc/libibverbs.d/rxe.driver $(chroot "$folder/root" ldd "$provider" "$runtime" | grep -oE '/[^ :]+ ' | sort -u); do
+    target="$root/suite${file/#\/lib/\/usr\/lib}"
+    mkdir -p "$(dirname "$target")"
+    cp -L "$folder/root$file" "$target"
+  done
+  ln -s usr/lib "$root/suite/lib"
+  ln -s usr/lib64 "$root/suite/lib64"
+  mkdir -p "$root/suite/weft"
+  cp "$1" "$root/suite/weft/verbs_peer"
+}
+
 # Modules with all that they depend on, in one folder.
 add_modules() {
   local version="$1" source="$folder/kernel/root/lib/modules/$1" target="$root/usr/lib/modules/$1" todo=("${modules[@]}") name file
@@ -97,6 +113,7 @@ run() {
     rm -rf "${root:?}/${stage#/}"
     cp -L "$stage/lib/weft/compat/libibverbs.so.1" "$root/weft/compat/"
   fi
+  if [[ -d "$folder/root" ]]; then add_suite "$peer"; fi
   pack >"$folder/run.cpio"
   cat "$folder/base.cpio" "$folder/run.cpio" >"$folder/initramfs"
 }

@@ -19,6 +19,7 @@ bash "$here/names.sh" "$here/cases.txt" "${cases[@]}"
 
 # The files of every run, and those of this one: the kernel unpacks both archives one after the other.
 bash "$here/kernel.sh" "$folder/kernel"
+[[ -z "${WEFT_VM_KERNEL:-}" ]] || bash "$here/suite.sh" verbs "$folder"
 kernel_version="$(cat "$folder/kernel/version")"
 bash "$here/initramfs.sh" base "$folder" "$kernel_version"
 bash "$here/initramfs.sh" run "$folder" "$stage" "$peer" "$here"

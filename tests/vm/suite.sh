@@ -3,6 +3,7 @@
 # The kernel of another Debian suite, and a root directory of that suite to build modules in: the programs of its linux-kbuild package need
 # the suite's C library, and its headers expect the suite's compiler. Made once by mmdebstrap; nothing is installed on this machine.
 # usage: suite.sh make FOLDER SUITE -> FOLDER/kernel (as kernel.sh makes it), FOLDER/root
+#        suite.sh verbs FOLDER -> libibverbs of the suite in FOLDER/root
 #        suite.sh run FOLDER SHARED COMMAND...   runs COMMAND in that root, where SHARED, a folder of this machine, has the path that it has here
 # WEFT_MIRROR: a mirror of Debian (http://deb.debian.org/debian); WEFT_MIRROR_EXPIRED=1 accepts one that is not renewed. Root only.
 set -euo pipefail
@@ -41,6 +42,18 @@ make_root() {
   date -u +%F >"$folder/made"
 }
 
+# The suite's libibverbs, for rxe's side of `./dev vm`: installed into the root with what it wants.
+add_verbs() {
+  local folder="$1" options=(-q -o APT::Sandbox::User=root -o Acquire::Retries=3)
+  [[ ! -e "$folder/root/etc/libibverbs.d/rxe.driver" ]] || return 0
+  [[ -z "${WEFT_MIRROR_EXPIRED:-}" ]] || options+=(-o Acquire::Check-Valid-Until=false)
+  echo "vm: installing libibverbs of the suite into $folder/root"
+  cp --remove-destination /etc/resolv.conf "$folder/root/etc/resolv.conf"
+  (run_in_root "$folder" "$folder" env DEBIAN_FRONTEND=noninteractive sh -c "apt-get ${options[*]} update &&
+    apt-get ${options[*]} install -y --no-install-recommends libibverbs1 ibverbs-providers") >>"$folder/root.log" 2>&1 ||
+    { tail -n 20 "$folder/root.log" >&2; echo "vm: libibverbs cannot be installed into $folder/root" >&2; exit 1; }
+}
+
 run_in_root() {
   # In a mount namespace of its own: what is mounted below the root goes with it.
   # shellcheck disable=SC2016
@@ -55,6 +68,7 @@ run_in_root() {
 
 case "${1:-}" in
   make) make_root "$2" "$3" ;;
+  verbs) add_verbs "$2" ;;
   run) run_in_root "${@:2}" ;;
-  *) echo "usage: suite.sh make FOLDER SUITE | run FOLDER SHARED COMMAND..." >&2; exit 2 ;;
+  *) echo "usage: suite.sh make FOLDER SUITE | verbs FOLDER | run FOLDER SHARED COMMAND..." >&2; exit 2 ;;
 esac

@@ -13,6 +13,10 @@ namespace weft::vm {
 struct Failure : std::runtime_error {
   using runtime_error::runtime_error;
 };
+// The scenario needs what one of the devices has not; thrown at both sides.
+struct Skipped : std::runtime_error {
+  using runtime_error::runtime_error;
+};
 // printf(3) into a string.
 [[gnu::format(printf, 1, 2)]] std::string text(const char* format, ...);
 // Throws Failure with that text.

@@ -121,6 +121,37 @@ void queue_pair_without_right(Session& s) {
   s.control.barrier();
 }
 
+PairOptions with_calls(const Session& s, uint64_t calls, bool has_right = true) {
+  PairOptions options;
+  if (s.is_requester) options.calls = calls | IBV_QP_EX_WITH_SEND;
+  if ((calls & ops_flush) == 0) return options;
+  options.qp_access |= access_flush;
+  if (has_right) options.memory_access |= access_flush;
+  return options;
+}
+
+void wrong_key_atomic_write(Session& s) {
+  s.needs(Ability::AtomicWrite);
+  Pair pair(s, with_calls(s, IBV_QP_EX_WITH_ATOMIC_WRITE));
+  refused(s, pair, IBV_WC_REM_ACCESS_ERR, [&] {
+    pair.peer.rkey ^= 0x5a5a00;
+    pair.atomic_write(1, 0, 1);
+  });
+}
+
+void no_right_to_flush(Session& s) {
+  s.needs(Ability::Flush);
+  Pair pair(s, with_calls(s, ops_flush, s.is_requester));
+  refused(s, pair, IBV_WC_REM_ACCESS_ERR, [&] { pair.flush(0, 8, Level::Range, 1); });
+}
+
+void beyond_the_end_flush(Session& s) {
+  s.needs(Ability::Flush);
+  Pair pair(s, with_calls(s, ops_flush));
+  refused(s, pair, IBV_WC_REM_ACCESS_ERR,
+          [&] { pair.flush(pair.memory->bytes.size() - 100, 101, Level::Range, 1); });
+}
+
 // A library may refuse it at once.
 void unaligned_atomic(Session& s) {
   Pair pair(s);
@@ -194,7 +225,7 @@ void message_too_long(Session& s) {
   s.control.barrier();
 }
 
-// The requester's own key is wrong. rxe says "local QP operation error".
+// The requester's own key is wrong. rxe says "local QP operation error", that of 6.12 that the request was flushed.
 void local_key(Session& s) {
   Pair pair(s);
   if (s.is_requester) {
@@ -202,8 +233,9 @@ void local_key(Session& s) {
     wrong.lkey ^= 0x5a5a00;
     pair.send(wrong, 1);
     const ibv_wc wc = pair.completion_of_send();
-    require(wc.status == IBV_WC_LOC_PROT_ERR || wc.status == IBV_WC_LOC_QP_OP_ERR, "the completion is '%s'",
-            ibv_wc_status_str(wc.status));
+    require(wc.status == IBV_WC_LOC_PROT_ERR || wc.status == IBV_WC_LOC_QP_OP_ERR ||
+                (s.is_kernel && wc.status == IBV_WC_WR_FLUSH_ERR),
+            "the completion is '%s'", ibv_wc_status_str(wc.status));
     require(pair.state() == IBV_QPS_ERR, "state %d", pair.state());
   }
   s.control.barrier();
@@ -223,6 +255,9 @@ constexpr Scenario scenarios[] = {
     {"error_no_right_to_atomics", no_right_to_atomics},
     {"error_queue_pair_without_right", queue_pair_without_right},
     {"error_unaligned_atomic", unaligned_atomic},
+    {"error_atomic_write_wrong_key", wrong_key_atomic_write},
+    {"error_no_right_to_flush", no_right_to_flush},
+    {"error_flush_beyond_the_end", beyond_the_end_flush},
     {"error_deregistered", deregistered},
     {"error_foreign_domain", foreign_domain},
     {"error_message_too_long", message_too_long},

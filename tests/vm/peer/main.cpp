@@ -6,7 +6,7 @@
 //
 // CONTROL_ADDRESS: where the two meet over TCP. GID_ADDRESS: the IPv4 or IPv6 address of the device that is used.
 // NAME: what to call this side in the results, which the listening side prints: "ok SCENARIO by NAME (SECONDS s)",
-// "FAILED SCENARIO by NAME: REASON". A side whose name begins with "kernel" is taken to be rxe.
+// "FAILED SCENARIO by NAME: REASON", "skipped SCENARIO by NAME: REASON". A side whose name begins with "kernel" is taken to be rxe.
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -75,15 +75,19 @@ struct Arguments {
 // One scenario with one of the sides as the requester; true when both are content.
 bool run(const Scenario& scenario, Session& session, bool is_reporting, const std::string& requester) {
   const auto start = Clock::now();
-  std::string own;
+  std::string own, skipped;
   try {
     scenario.run(session);
+  } catch (const Skipped& reason) {
+    skipped = reason.what();
   } catch (const Failure& failure) {
     own = failure.what();
   }
   const std::string peer = session.control.finish(own);
   const bool is_ok = own.empty() && peer.empty();
-  if (is_reporting && is_ok)
+  if (is_reporting && is_ok && !skipped.empty())
+    std::printf("skipped %s by %s: %s\n", scenario.name, requester.c_str(), skipped.c_str());
+  else if (is_reporting && is_ok)
     std::printf("ok %s by %s (%.2f s)\n", scenario.name, requester.c_str(), seconds_since(start));
   if (is_reporting && !is_ok)
     std::printf("FAILED %s by %s: here: %s; at the peer: %s\n", scenario.name, requester.c_str(),
@@ -120,7 +124,8 @@ bool run_all(const Arguments& arguments) {
                         std::min(device.mtu, peer.mtu),
                         is_requester,
                         arguments.is_lossy,
-                        responder.starts_with("kernel")};
+                        responder.starts_with("kernel"),
+                        arguments.name.starts_with("kernel")};
         is_ok &=
             run(scenario, session, arguments.is_listening, session.is_requester ? arguments.name : peer.name);
       }

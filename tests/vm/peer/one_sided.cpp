@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 // RC WRITE, WRITE with immediate, READ, compare and swap, fetch and add. The target sleeps at the control
 // connection meanwhile: it makes no call of verbs.
+#include <sched.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "scenarios.hpp"
@@ -157,6 +160,16 @@ uint64_t word(const Pair& pair, size_t offset) {
   return value;
 }
 
+void await_word(const Pair& pair, size_t offset, uint64_t value) {
+  const auto start = Clock::now();
+  while (std::atomic_ref<const uint64_t>(*reinterpret_cast<const uint64_t*>(&pair.memory->bytes[offset]))
+             .load(std::memory_order_acquire) != value) {
+    require(seconds_since(start) < patience_s, "memory has %016llx",
+            static_cast<unsigned long long>(word(pair, offset)));
+    sched_yield();
+  }
+}
+
 void compare_swap(Session& s) {
   Pair pair(s);
   const uint64_t first = 0x1122334455667788, second = 0xfedcba9876543210;
@@ -216,6 +229,74 @@ void fence(Session& s) {
   s.control.barrier();
 }
 
+PairOptions with_calls(const Session& s, uint64_t calls) {
+  PairOptions options;
+  if (s.is_requester) options.calls = calls;
+  if ((calls & ops_flush) != 0) {
+    options.memory_access |= access_flush;
+    options.qp_access |= access_flush;
+  }
+  return options;
+}
+
+// A WRITE, and then an ATOMIC WRITE that says so: who sees the second one in memory sees the first.
+void atomic_write(Session& s) {
+  s.needs(Ability::AtomicWrite);
+  Pair pair(s, with_calls(s, IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_RDMA_WRITE));
+  constexpr uint64_t count = 40;
+  constexpr size_t flag_at = 8192;
+  for (uint64_t i = 1; i <= count; ++i) {
+    if (s.is_requester) {
+      fill(pair.memory->part(0, 3000), i);
+      pair.write_by_calls(pair.memory->element(0, 3000), 64, 2 * i);
+      pair.atomic_write(i << 32 | i, flag_at, 2 * i + 1);
+      require(pair.sent(2 * i).opcode == IBV_WC_RDMA_WRITE, "opcode of the WRITE");
+      require(pair.sent(2 * i + 1).opcode == IBV_WC_ATOMIC_WRITE, "opcode of the ATOMIC WRITE");
+    } else {
+      await_word(pair, flag_at, i << 32 | i);
+      check(pair.memory->part(64, 3000), i, "what was written before");
+    }
+    s.control.barrier();
+  }
+  // More at once than max_rd_atomic.
+  if (s.is_requester) {
+    for (uint64_t i = 0; i < count; ++i) pair.atomic_write(i, flag_at + i % 4 * 8, i);
+    for (uint64_t i = 0; i < count; ++i) pair.sent(i);
+  }
+  s.control.barrier();
+  if (!s.is_requester) {
+    for (size_t i = 0; i < 4; ++i) require(word(pair, flag_at + i * 8) == count - 4 + i, "word %zu", i);
+    check_all(pair.memory->part(flag_at + 32, 4096), 0, "behind what was written");
+  }
+  s.control.barrier();
+}
+
+void memory_flush(Session& s) {
+  s.needs(Ability::Flush);
+  Pair pair(s, with_calls(s, ops_flush | IBV_QP_EX_WITH_RDMA_WRITE));
+  constexpr uint64_t count = 20;
+  if (s.is_requester) {
+    fill(pair.memory->part(0, 9001), 5);
+    pair.write_by_calls(pair.memory->element(0, 9001), half, 1);
+    pair.flush(half, 9001, Level::Range, 2);
+    pair.flush(0, 0, Level::Region, 3);
+    require(pair.sent(1).opcode == IBV_WC_RDMA_WRITE, "opcode of the WRITE");
+    for (const uint64_t id : {2, 3}) {
+      const int opcode = pair.sent(id).opcode;
+      require(opcode == wc_flush, "opcode %d of FLUSH %llu", opcode, static_cast<unsigned long long>(id));
+    }
+    // More at once than max_rd_atomic, which rxe does not heed for FLUSH.
+    const uint64_t at_once = s.is_kernel ? max_reads : count;
+    for (uint64_t begin = 0; begin < count; begin += at_once) {
+      for (uint64_t i = begin; i < begin + at_once; ++i) pair.flush(i * 8, 8, Level::Range, i);
+      for (uint64_t i = begin; i < begin + at_once; ++i) pair.sent(i);
+    }
+  }
+  s.control.barrier();
+  if (!s.is_requester) check(pair.memory->part(half, 9001), 5, "written and flushed");
+  s.control.barrier();
+}
+
 constexpr Scenario scenarios[] = {
     {"rc_write", write},
     {"rc_zero_length", write_of_nothing},
@@ -228,6 +309,8 @@ constexpr Scenario scenarios[] = {
     {"rc_compare_swap", compare_swap},
     {"rc_fetch_add", fetch_add},
     {"rc_fence", fence},
+    {"rc_atomic_write", atomic_write},
+    {"rc_memory_flush", memory_flush, Network::Good},  // what rxe sends again has address 0
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <random>
 
@@ -67,8 +68,52 @@ void Pair::create(Session& session, const PairOptions& options) {
   init.srq = options.srq;
   init.sq_sig_all = options.is_signalling_all ? 1 : 0;
   init.cap = {options.requests, options.srq != nullptr ? 0 : options.requests, 4, 4, 64};
-  qp = owned(ibv_create_qp(pd, &init), "ibv_create_qp");
+  if (options.calls == 0) {
+    qp = owned(ibv_create_qp(pd, &init), "ibv_create_qp");
+  } else {
+    ibv_qp_init_attr_ex wide{};
+    std::memcpy(static_cast<void*>(&wide), &init, sizeof init);  // begins like the other
+    wide.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    wide.pd = pd;
+    wide.send_ops_flags = options.calls;
+    qp = owned(ibv_create_qp_ex(session.context, &wide), "ibv_create_qp_ex");
+  }
   modify_to_init(qp.get(), options);
+}
+
+namespace {
+
+bool has(ibv_context* context, Ability ability) {
+  ibv_device_attr_ex attr{};
+  return ibv_query_device_ex(context, nullptr, &attr) == 0 &&
+         (attr.device_cap_flags_ex >> static_cast<unsigned>(ability) & 1) != 0;
+}
+
+bool has_calls(ibv_context* context, uint64_t calls) {
+  const Owned<ibv_pd> pd = owned(ibv_alloc_pd(context), "ibv_alloc_pd");
+  const Owned<ibv_cq> cq = owned(ibv_create_cq(context, 1, nullptr, nullptr, 0), "ibv_create_cq");
+  ibv_qp_init_attr_ex init{};
+  init.qp_type = IBV_QPT_RC;
+  init.send_cq = init.recv_cq = cq.get();
+  init.cap = {1, 1, 1, 1, 8};
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.pd = pd.get();
+  init.send_ops_flags = calls;
+  return Owned<ibv_qp>(ibv_create_qp_ex(context, &init)) != nullptr;
+}
+
+}  // namespace
+
+void Session::needs(Ability ability) const {
+  struct Has {
+    bool device, calls;
+  };
+  const uint64_t calls = ability == Ability::Flush ? ops_flush : uint64_t{IBV_QP_EX_WITH_ATOMIC_WRITE};
+  const Has own{has(context, ability), !is_requester || has_calls(context, calls)};
+  const Has theirs = control.swap(own);
+  const char* const name = ability == Ability::Flush ? "FLUSH" : "ATOMIC WRITE";
+  if (!own.device || !theirs.device) throw Skipped(text("one of the devices has no %s", name));
+  if (!own.calls || !theirs.calls) throw Skipped(text("the requester's library has no call for %s", name));
 }
 
 void modify_to_init(ibv_qp* qp, const PairOptions& options) {
@@ -89,7 +134,7 @@ void Pair::connect(Session& session, const PairOptions& options) {
   a.path_mtu = session.mtu;
   a.dest_qp_num = peer.qpn ^ options.qpn_error;
   a.rq_psn = peer.psn;
-  a.max_dest_rd_atomic = 4;
+  a.max_dest_rd_atomic = max_reads;
   a.min_rnr_timer = options.min_rnr_timer;
   a.ah_attr.is_global = 1;
   a.ah_attr.grh.dgid = peer.gid;
@@ -105,7 +150,7 @@ void Pair::connect(Session& session, const PairOptions& options) {
   a.timeout = options.timeout;
   a.retry_cnt = options.retry_count;
   a.rnr_retry = options.rnr_retry;
-  a.max_rd_atomic = 4;
+  a.max_rd_atomic = max_reads;
   mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
   if (is_rc) mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
   result = ibv_modify_qp(qp.get(), &a, mask);
@@ -182,6 +227,55 @@ void Pair::fetch_add(const ibv_sge& to, size_t offset, uint64_t add, uint64_t id
   ibv_send_wr r = request(IBV_WR_ATOMIC_FETCH_AND_ADD, to, id, IBV_SEND_SIGNALED);
   r.wr.atomic = {peer.address + offset, add, 0, peer.rkey};
   post(r);
+}
+
+namespace {
+
+// ibv_qp_ex ends with wr_atomic_write in headers of rdma-core 44; wr_flush follows.
+using WrFlush = void (*)(ibv_qp_ex* qp, uint32_t rkey, uint64_t address, size_t length, uint8_t type,
+                         uint8_t level);
+WrFlush flush_of(ibv_qp_ex* qp) {
+  WrFlush call;
+  const auto* end =
+      reinterpret_cast<const std::byte*>(qp) + offsetof(ibv_qp_ex, wr_atomic_write) + sizeof(void*);
+  std::memcpy(&call, end, sizeof call);
+  return call;
+}
+
+ibv_qp_ex* start(ibv_qp* qp, uint64_t id) {
+  ibv_qp_ex* const wide = ibv_qp_to_qp_ex(qp);
+  require(wide != nullptr, "ibv_qp_to_qp_ex");
+  ibv_wr_start(wide);
+  wide->wr_id = id;
+  wide->wr_flags = IBV_SEND_SIGNALED;
+  return wide;
+}
+
+void complete(ibv_qp_ex* qp, const char* call) {
+  const int result = ibv_wr_complete(qp);
+  require(result == 0, "ibv_wr_complete of %s: %d", call, result);
+}
+
+}  // namespace
+
+void Pair::write_by_calls(const ibv_sge& from, size_t offset, uint64_t id) {
+  ibv_qp_ex* const wide = start(qp.get(), id);
+  ibv_wr_rdma_write(wide, peer.rkey, peer.address + offset);
+  ibv_wr_set_sge(wide, from.lkey, from.addr, from.length);
+  complete(wide, "ibv_wr_rdma_write");
+}
+
+void Pair::atomic_write(uint64_t value, size_t offset, uint64_t id) {
+  ibv_qp_ex* const wide = start(qp.get(), id);
+  ibv_wr_atomic_write(wide, peer.rkey, peer.address + offset, &value);
+  complete(wide, "ibv_wr_atomic_write");
+}
+
+void Pair::flush(size_t offset, size_t length, Level level, uint64_t id) {
+  ibv_qp_ex* const wide = start(qp.get(), id);
+  constexpr uint8_t global = 1;
+  flush_of(wide)(wide, peer.rkey, peer.address + offset, length, global, static_cast<uint8_t>(level));
+  complete(wide, "ibv_wr_flush");
 }
 
 void Pair::receive(const ibv_sge& to, uint64_t id) {

@@ -42,6 +42,13 @@ void check(std::span<const uint8_t> bytes, uint64_t seed, const char* what);
 void check_all(std::span<const uint8_t> bytes, uint8_t value, const char* what);
 uint32_t random_psn();
 
+// ATOMIC WRITE and FLUSH (ibv_wr_post(3), rdma-core 44 and 45): what the headers here may lack.
+inline constexpr int access_flush = 256;                        // IBV_ACCESS_FLUSH_GLOBAL
+inline constexpr uint64_t ops_flush = 1 << 11;                  // IBV_QP_EX_WITH_FLUSH
+inline constexpr int wc_flush = 8;                              // IBV_WC_FLUSH
+enum class Ability : uint8_t { Flush = 38, AtomicWrite = 40 };  // bits of device_cap_flags_ex
+enum class Level : uint8_t { Range = 0, Region = 1 };
+
 // One side of the pair of programs, during one scenario.
 struct Session {
   Control& control;
@@ -51,10 +58,13 @@ struct Session {
   ibv_mtu mtu;        // the smaller one of both sides
   bool is_requester;  // who acts in this run of the scenario
   bool is_lossy;      // the network drops, delays, reorders
-  bool
-      responder_is_kernel;  // for the few things in which rxe differs from the specification; docs/vm.md lists them
+  // For the few things in which rxe differs from the specification; docs/vm.md lists them.
+  bool responder_is_kernel;
+  bool is_kernel;  // this side
 
   uint32_t mtu_bytes() const { return 128u << mtu; }
+  // Throws Skipped, at both sides, unless both devices have it and the requester's library the calls.
+  void needs(Ability ability) const;
 };
 
 // Access to memory that the scenarios give to the peer.
@@ -97,6 +107,7 @@ struct PairOptions {
   uint32_t qpn_error = 0;      // the peer's number is taken for another one
   bool is_signalling_all = false;
   bool has_events = false;  // a completion channel for what is received
+  uint64_t calls = 0;       // send_ops_flags, for ibv_wr_*
   ibv_srq* srq = nullptr;
   ibv_pd* pd = nullptr;  // of the SRQ
   ibv_cq* receive_cq = nullptr;
@@ -120,6 +131,10 @@ class Pair {
   void post(ibv_send_wr request);
   void post_remote(ibv_wr_opcode opcode, const ibv_sge& local, uint64_t address, uint32_t rkey, uint64_t id,
                    unsigned flags);
+  // By ibv_wr_*; the pair was made with `calls`.
+  void write_by_calls(const ibv_sge& from, size_t offset, uint64_t id = 0);
+  void atomic_write(uint64_t value, size_t offset, uint64_t id = 0);
+  void flush(size_t offset, size_t length, Level level, uint64_t id = 0);
   void receive(const ibv_sge& to, uint64_t id = 0);
 
   // The next completion of any status; throws Failure after 30 s without one.
@@ -169,5 +184,6 @@ inline double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 inline constexpr double patience_s = 30;
+inline constexpr uint8_t max_reads = 4;  // max_rd_atomic and max_dest_rd_atomic of a pair
 
 }  // namespace weft::vm
