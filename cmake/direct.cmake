@@ -53,6 +53,10 @@ extern \"C++\" {
     string(APPEND restore "#undef ${call}\n")
     string(APPEND declare "extern __typeof__(weft_vector_${call}) ${call};\n")
   endforeach()
+  set(generation "")
+  if(header STREQUAL "fabric")
+    set(generation "#include <weft/libfabric_generation.h>\n")
+  endif()
   string(MAKE_C_IDENTIFIER "WEFT_DIRECT_${provider}_${header}_H" guard)
   string(TOUPPER "${guard}" guard)
   string(MAKE_C_IDENTIFIER "WEFT_DIRECT_CHOSEN_${provider}" chosen)
@@ -83,7 +87,7 @@ extern \"C++\" {
 #include_next <rdma/${header}.h>
 #include <weft/libfabric_headers.h>
 #ifdef FABRIC_DIRECT
-${restore}#ifndef WEFT_DIRECT_INLINE
+${generation}${restore}#ifndef WEFT_DIRECT_INLINE
 #ifdef __cplusplus
 extern \"C\" {
 #endif
@@ -99,10 +103,22 @@ ${include_calls}#endif
 ")
 endfunction()
 
+# The bytes of fi_domain_attr in the archives' objects.
+if(libfabric_headers_VERSION VERSION_LESS 1.20)
+  set(WEFT_DIRECT_DOMAIN_ATTR 192)
+elseif(libfabric_headers_VERSION VERSION_LESS 2.0)
+  set(WEFT_DIRECT_DOMAIN_ATTR 200)
+elseif(libfabric_headers_VERSION VERSION_LESS 2.5)
+  set(WEFT_DIRECT_DOMAIN_ATTR 208)
+else()
+  set(WEFT_DIRECT_DOMAIN_ATTR 224)
+endif()
 file(CONFIGURE OUTPUT "${WEFT_DIRECT_INCLUDE}/weft/direct/way.h" @ONLY CONTENT
-"/* Whether the program inlines the data path: C++20 with exceptions, and a standard library whose types are those of the archive. */
+"/* Whether the program inlines the data path: C++20 with exceptions, and a standard library whose types are those of the archive. So must libfabric's
+   structures be, whose sizes weft/libfabric_generation.h compares. */
 #ifndef WEFT_DIRECT_WAY_H
 #define WEFT_DIRECT_WAY_H
+#define WEFT_DIRECT_DOMAIN_ATTR ${WEFT_DIRECT_DOMAIN_ATTR}
 #if defined(__cplusplus) && __cplusplus >= 202002L && defined(__cpp_exceptions) && !defined(_GLIBCXX_DEBUG)
 extern \"C++\" {
 #include <version>
@@ -190,6 +206,10 @@ using InPlace = ::weft::fi::InPlaceOps<::weft::proto::Engine<Link>>;")
 #error \"weft/direct/${provider}.hpp: the flags are those of another way of linking; compile with pkg-config --cflags weft-direct-${provider}\"
 #endif
 
+#ifdef WEFT_DIRECT_OTHER_HEADERS
+#error \"weft/direct/${provider}.hpp: libweft-${provider}.a was compiled with libfabric-dev ${libfabric_headers_VERSION}, whose structures have other sizes than those here\"
+#endif
+
 ${more}#include \"weft/src/providers/${header}.hpp\"
 
 namespace weft::direct::${space} {
@@ -223,7 +243,7 @@ add_custom_command(
 add_custom_target(weft_public_headers ALL DEPENDS "${PROJECT_BINARY_DIR}/public_headers.stamp")
 
 # Where an installed tree has them, too, so that what finds them relative to itself works in both.
-foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h libfabric_headers.h statistics.hpp pci.hpp nic_binding.hpp libfabric_retired.hpp libfabric_retired_calls.hpp)
+foreach(header IN ITEMS provider.hpp plugin.hpp extensions.h libfabric_headers.h libfabric_generation.h statistics.hpp pci.hpp nic_binding.hpp libfabric_retired.hpp libfabric_retired_calls.hpp)
   configure_file("${PROJECT_SOURCE_DIR}/include/weft/${header}" "${WEFT_DIRECT_INCLUDE}/weft/${header}" COPYONLY)
 endforeach()
 

@@ -3,7 +3,7 @@
 # beside weft-config.cmake, for projects that find it. Must not know targets.
 
 # weft_check_libfabric_headers(<out> <folder> <weft's include folder>): <out>_ERROR is a sentence when the headers in <folder> do not do, and <out>_NOTE
-# when they are other ones than those tested with. Both are empty when all is well.
+# when they are other ones than those tested with. Both are empty when all is well. <out>_VERSION is their version.
 function(weft_check_libfabric_headers out folder weft_include)
   set(tested "libfabric-dev 1.17 to 2.6 are what Weft is tested with")
   set(error "")
@@ -50,4 +50,5 @@ function(weft_check_libfabric_headers out folder weft_include)
   endif()
   set(${out}_ERROR "${error}" PARENT_SCOPE)
   set(${out}_NOTE "${note}" PARENT_SCOPE)
+  set(${out}_VERSION "${version}" PARENT_SCOPE)
 endfunction()

@@ -13,15 +13,22 @@ function(weft_write_mux_header header)
   set(restore "")
   set(declare "")
   foreach(line IN LISTS WEFT_MUX_CALLS)
-    separate_arguments(words UNIX_COMMAND "${line}")
-    list(GET words 0 of)
-    list(GET words 1 call)
-    if(of STREQUAL header)
+    string(REGEX MATCH "^([^ ]+) ([^ ]+)( = (.*) (\\(.*\\)))?$" matched "${line}")
+    set(call "${CMAKE_MATCH_2}")
+    if(CMAKE_MATCH_1 STREQUAL header)
       string(APPEND rename "#define ${call}(...) weft_inline_${call}(__VA_ARGS__)\n")
       string(APPEND restore "#undef ${call}\n")
-      string(APPEND declare "extern __typeof__(weft_inline_${call}) ${call};\n")
+      if(CMAKE_MATCH_3)
+        string(APPEND declare "extern ${CMAKE_MATCH_4} ${call}${CMAKE_MATCH_5};\n")
+      else()
+        string(APPEND declare "extern __typeof__(weft_inline_${call}) ${call};\n")
+      endif()
     endif()
   endforeach()
+  set(generation "")
+  if(header STREQUAL "fabric.h")
+    set(generation "#include <weft/libfabric_generation.h>\n")
+  endif()
   string(MAKE_C_IDENTIFIER "WEFT_MUX_${header}" guard)
   string(TOUPPER "${guard}" guard)
   file(CONFIGURE OUTPUT "${WEFT_MUX_INCLUDE}/rdma/${header}" @ONLY CONTENT
@@ -39,7 +46,7 @@ function(weft_write_mux_header header)
 #endif
 ${rename}#include_next <rdma/${header}>
 ${restore}#include <weft/libfabric_headers.h>
-#ifdef __cplusplus
+${generation}#ifdef __cplusplus
 extern \"C\" {
 #endif
 ${declare}#ifdef __cplusplus
@@ -62,6 +69,9 @@ foreach(header IN LISTS headers)
 endforeach()
 string(APPEND source "#pragma GCC diagnostic ignored \"-Wdeprecated-declarations\"\n")
 foreach(line IN LISTS WEFT_MUX_CALLS)
+  if(line MATCHES " = ")
+    continue()
+  endif()
   string(REGEX REPLACE ".* " "" call "${line}")
   string(APPEND source "extern __typeof__(weft_inline_${call}) ${call} __attribute__((alias(\"weft_inline_${call}\"), visibility(\"default\")));\n")
 endforeach()
@@ -70,6 +80,7 @@ file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/mux_calls.c" CONTENT "${source}" @O
 add_library(weft_mux SHARED "${mux}/entry_mux.cpp" "${PROJECT_BINARY_DIR}/mux_calls.c")
 # Before the standard headers' folder, wherever that is.
 set_property(SOURCE "${PROJECT_BINARY_DIR}/mux_calls.c" PROPERTY INCLUDE_DIRECTORIES "${WEFT_MUX_INCLUDE}")
+set_property(SOURCE "${PROJECT_BINARY_DIR}/mux_calls.c" PROPERTY COMPILE_DEFINITIONS WEFT_MUX_LIBRARY)
 weft_self_contained(weft_mux "${mux}/libweft.map")
 set_target_properties(weft_mux PROPERTIES OUTPUT_NAME weft VERSION 1.0.0 SOVERSION 1
                                           LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")

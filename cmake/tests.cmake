@@ -241,7 +241,7 @@ foreach(file IN LISTS files)
   weft_system_test("system: ${name}" ${name} "${WEFT_TEST_ENV}" bash "${file}")
 endforeach()
 # Direct linking compiles for long: its parts run beside each other, one compiler at a time each. "tree" installs for them.
-foreach(part IN ITEMS tree shm weft net headers calls)  # of direct_test
+foreach(part IN ITEMS tree shm weft net headers generations calls)  # of direct_test
   weft_system_test("system: direct_test ${part}" direct "${WEFT_TEST_ENV}" bash "${PROJECT_SOURCE_DIR}/tests/install/direct_test.sh" ${part})
   set_tests_properties("system: direct_test ${part}" PROPERTIES FIXTURES_REQUIRED direct_tree)
 endforeach()

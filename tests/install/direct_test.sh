@@ -3,7 +3,7 @@
 # Providers linked directly, from an installed tree that was moved: the same source in C, C++17 and C++20 prints what it prints over the drop-in,
 # and in C++20 the data path has no indirect call. ctest runs the parts beside each other, after "tree" (cmake/tests.cmake).
 #
-#   direct_test.sh tree|shm|weft|net|headers|calls
+#   direct_test.sh tree|shm|weft|net|headers|generations|calls
 #
 # A link without -fno-lto compiles the archive's bytecode, also where the program itself is not compiled with -flto: most of the time of a C program.
 # Where the program is to run from the archive's machine code, or only has to link, -fno-lto saves it.
@@ -13,6 +13,7 @@ build="${WEFT_BUILD:?}" source="${WEFT_SOURCE:?}" part="${1:?usage: direct_test.
 work="$(mktemp -d)" tree="$build/tests/direct"
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
+. "$source/tests/install/headers_of.sh"
 strict=(-Wall -Wextra -Werror)
 # flags_of PACKAGE: into `flags`.
 flags_of() { read -r -a flags <<<"$(pkg-config --cflags --libs "$1")"; }
@@ -150,6 +151,25 @@ END
   [[ -z "$(nm -D --defined-only "$work/board.both" | grep ' fi_' || true)" ]] || fail "the program exports calls of libfabric"
 }
 
+# Programs with other headers than the archive was compiled with: their structures have their own sizes, and nothing of the archive's objects is inlined.
+generations() {
+  flags_of weft-direct-shm
+  while read -r major minor _ tail; do
+    echo "-- headers of $major.$minor"
+    headers_of "$work/headers" "$major" "$minor" "$tail"
+    for compiler in "gcc -std=c99" "g++ -std=c++20 -x c++"; do
+      read -r -a compile <<<"$compiler"
+      "${compile[@]}" -fno-lto "${strict[@]}" "$source/tests/install/generation.c" -x none -o "$work/generation" "${flags[@]}" -I"$work/headers/include" || fail "$major.$minor: $compiler"
+      timeout 60 "$work/generation" || fail "$major.$minor: $compiler"
+    done
+  done <"$source/tests/install/generations.txt"
+  g++ -std=c++20 -O2 -fno-lto "${strict[@]}" "$source/examples/same_source/board.cpp" -o "$work/board" "${flags[@]}" -I"$work/headers/include" || fail "board.cpp"
+  [[ "$(timeout 60 "$work/board")" == "3 writers over shm: 200 200 200, counted 600" ]] || fail "board.cpp with newer headers than the archive's"
+  echo '#include <weft/direct/shm.hpp>' >"$work/types.cpp"
+  ! g++ -std=c++20 -fsyntax-only "$work/types.cpp" "${flags[@]}" -I"$work/headers/include" 2>"$work/log" || fail "the archive's types with other headers"
+  grep -q 'libweft-shm.a was compiled with libfabric-dev .*, whose structures have other sizes' "$work/log" || { cat "$work/log"; fail "the archive's types with other headers"; }
+}
+
 calls() {
   echo "-- no indirect call on the data path"
   if command -v valgrind >/dev/null; then
@@ -178,6 +198,7 @@ case "$part" in
   shm | weft) programs_over "$part" ;;
   net) over_networks ;;
   headers) headers ;;
+  generations) generations ;;
   calls) calls ;;
   *) fail "no part named $part" ;;
 esac

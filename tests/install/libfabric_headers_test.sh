@@ -14,13 +14,11 @@ unset CMAKE_C_COMPILER_LAUNCHER CMAKE_CXX_COMPILER_LAUNCHER
 
 cmake --install "$build" --prefix "$work/prefix" >"$work/install.log" || { cat "$work/install.log"; fail "install"; }
 config="$work/prefix/lib/pkgconfig"
+. "$source/tests/install/headers_of.sh"
 # tree NAME MAJOR MINOR [LINE of fi_domain_attr]: a copy of the headers that says it is another version.
 tree() {
-  mkdir -p "$work/$1/include" "$work/$1/pkgconfig"
-  cp -r "$headers/rdma" "$work/$1/include"
-  sed -i "s/^#define FI_MAJOR_VERSION .*/#define FI_MAJOR_VERSION $2/; s/^#define FI_MINOR_VERSION .*/#define FI_MINOR_VERSION $3/" \
-    "$work/$1/include/rdma/fabric.h"
-  [[ -z "${4:-}" ]] || sed -i "/^struct fi_domain_attr {/,/^};/s/^};/$4\n};/" "$work/$1/include/rdma/fabric.h"
+  headers_of "$work/$1" "${@:2}"
+  mkdir -p "$work/$1/pkgconfig"
   printf 'includedir=%s\nlibdir=/none\nName: libfabric\nDescription: none\nVersion: %s\nCflags: -I${includedir}\nLibs: -lfabric\n' \
     "$work/$1/include" "$2.$3.0" >"$work/$1/pkgconfig/libfabric.pc"
 }

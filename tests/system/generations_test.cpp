@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Programs of each generation of libfabric's binary interface over the drop-in: their structures end at a page that may not be touched, so
+// generations_test [LIBWEFT]: programs of each generation of libfabric's binary interface over the drop-in, or over the multiplexer: their structures end at a page that may not be touched, so
 // reading or writing one byte beyond them is the end. Discovery, and an endpoint with a region and an error entry. fabric(7), "ABI CHANGES".
 // Knows only the exported symbols and the standard inline calls.
 #include <dlfcn.h>
@@ -127,6 +127,10 @@ fi_info* copy_by_hand(const Generation& of, const fi_info* info) {
   return mine;
 }
 
+// fi_cq_readerr of the library, or as headers before 2.0 have it inline.
+ssize_t (*read_error)(fid_cq* cq, fi_cq_err_entry* buf, uint64_t flags) =
+    [](fid_cq* cq, fi_cq_err_entry* buf, uint64_t flags) { return cq->ops->readerr(cq, buf, flags); };
+
 // A message longer than its receive, whose entry is read into a structure of the generation. `has_source`: it ends with src_addr.
 void check_error_entry(fid_cq* cq, size_t bytes, bool has_source) {
   auto* error = static_cast<fi_cq_err_entry*>(at_the_edge(bytes));
@@ -137,7 +141,7 @@ void check_error_entry(fid_cq* cq, size_t bytes, bool has_source) {
   while (status != -FI_EAVAIL && std::chrono::steady_clock::now() < until)
     status = fi_cq_read(cq, entries, 1);
   check(status == -FI_EAVAIL, "no error entry came");
-  check(cq->ops->readerr(cq, error, 0) == 1, "fi_cq_readerr");
+  check(read_error(cq, error, 0) == 1, "fi_cq_readerr");
   check(error->err == FI_ETRUNC && error->olen == 8, "the error is a truncation by 8 bytes");
   if (has_source) check(value_at<fi_addr_t>(error, 80) == FI_ADDR_NOTAVAIL, "src_addr is FI_ADDR_NOTAVAIL");
 }
@@ -258,26 +262,66 @@ void run_refusals(const Entry& entry, const Generation& of) {
           "capabilities of 2.0 are refused");
 }
 
+// Calls of 1.20 look at the size of the provider's table, which may be that of 1.17.
+void check_later_calls(void* library) {
+  using SetUserId = int (*)(fid_av * av, fi_addr_t fi_addr, fi_addr_t user_id, uint64_t flags);
+  struct Ops {
+    fi_ops_av known;
+    char later[64];
+  } ops{};
+  static_assert(sizeof(fi_ops_av) >= 64);
+  fid_av av{};
+  av.ops = &ops.known;
+  const auto call = symbol<SetUserId>(library, "fi_av_set_user_id", "WEFT_1.1");
+  const SetUserId told = [](fid_av*, fi_addr_t, fi_addr_t user_id, uint64_t) {
+    return static_cast<int>(user_id);
+  };
+  memcpy(reinterpret_cast<char*>(&ops) + 80, &told, sizeof told);
+  for (const size_t size : {64, 80}) {
+    ops.known.size = size;
+    check(call(&av, 0, 7, 0) == -FI_ENOSYS, "fi_av_set_user_id of a table that ends before it");
+  }
+  ops.known.size = 88;
+  check(call(&av, 0, 7, 0) == 7, "fi_av_set_user_id");
+  symbol<void*>(library, "fi_av_insert_auth_key", "WEFT_1.1");
+  symbol<void*>(library, "fi_av_lookup_auth_key", "WEFT_1.1");
+}
+
+// The multiplexer's node with the structures of a libfabric's.
+const char* mux_node(const char* node) {
+  constexpr const char* pairs[][2] = {{"FABRIC_1.3", "WEFT_1.0"},
+                                      {"FABRIC_1.7", "WEFT_1.1"},
+                                      {"FABRIC_1.8", "WEFT_1.2"},
+                                      {"FABRIC_1.9", "WEFT_1.3"}};
+  for (const auto& pair : pairs)
+    if (strcmp(pair[0], node) == 0) return pair[1];
+  return nullptr;
+}
+
 }  // namespace
 
-int main() {
-  void* library = dlopen("libfabric.so.1", RTLD_NOW);
-  check(library != nullptr, "dlopen of libfabric.so.1");
-  const auto tostr = symbol<decltype(&fi_tostr)>(library, "fi_tostr", "FABRIC_1.0");
+int main(int argc, char** argv) {
+  const bool mux = argc > 1;
+  void* library = dlopen(mux ? argv[1] : "libfabric.so.1", RTLD_NOW);
+  check(library != nullptr, "dlopen of the library");
+  const char* const first = mux ? "WEFT_1.0" : "FABRIC_1.0";
+  const auto tostr = symbol<decltype(&fi_tostr)>(library, "fi_tostr", first);
   const char* name = tostr("", FI_TYPE_VERSION);
   if (name == nullptr || strstr(name, "weft") == nullptr) {
     printf("another libfabric is in the path\n");
     return 77;
   }
-  const uint32_t newest = symbol<decltype(&fi_version)>(library, "fi_version", "FABRIC_1.0")();
+  if (mux) read_error = symbol<decltype(read_error)>(library, "fi_cq_readerr", first);
+  const uint32_t newest = symbol<decltype(&fi_version)>(library, "fi_version", first)();
   check(newest == FI_VERSION(2, 6), "fi_version");
   for (const Generation& of : kGenerations) {
-    context = of.version;
-    const Entry entry = {symbol<decltype(&fi_getinfo)>(library, "fi_getinfo", of.version),
-                         symbol<decltype(&fi_dupinfo)>(library, "fi_dupinfo", of.version),
-                         symbol<decltype(&fi_freeinfo)>(library, "fi_freeinfo", of.version),
-                         symbol<decltype(&fi_fabric)>(
-                             library, "fi_fabric", of.api < FI_VERSION(1, 5) ? "FABRIC_1.0" : "FABRIC_1.1")};
+    context = mux ? mux_node(of.version) : of.version;
+    if (context == nullptr) continue;  // older than the multiplexer
+    const char* const opened = mux || of.api < FI_VERSION(1, 5) ? first : "FABRIC_1.1";
+    const Entry entry = {symbol<decltype(&fi_getinfo)>(library, "fi_getinfo", context),
+                         symbol<decltype(&fi_dupinfo)>(library, "fi_dupinfo", context),
+                         symbol<decltype(&fi_freeinfo)>(library, "fi_freeinfo", context),
+                         symbol<decltype(&fi_fabric)>(library, "fi_fabric", opened)};
     // Objects that were linked without a libfabric are bound to the oldest node and mean what they ask, so programs of that time may not ask more.
     const bool may_ask_more = strcmp(of.version, "FABRIC_1.3") >= 0;
     for (const uint32_t asked : {of.api, may_ask_more ? newest : of.api}) {
@@ -285,12 +329,13 @@ int main() {
       for (const char* provider : {"shm", "tcp"}) run(entry, of, asked, provider);
     }
     run_refusals(entry, of);
-    printf("%s, structures of %u.%u: discovery, two endpoints, a region, an error entry\n", of.version,
+    printf("%s, structures of %u.%u: discovery, two endpoints, a region, an error entry\n", context,
            FI_MAJOR(of.api), FI_MINOR(of.api));
   }
   using OpenByInfo = int (*)(fi_info * info, fid_fabric * *fabric, uint64_t flags, void* context);
-  const auto fabric2 = symbol<OpenByInfo>(library, "fi_fabric2", "FABRIC_1.8");
+  const auto fabric2 = symbol<OpenByInfo>(library, "fi_fabric2", mux ? "WEFT_1.2" : "FABRIC_1.8");
   fid_fabric* fabric = nullptr;
   check(fabric2(nullptr, &fabric, 0, nullptr) == -FI_EINVAL, "fi_fabric2 without info");
+  if (mux) check_later_calls(library);
   return 0;
 }

@@ -5,15 +5,7 @@
 #include "api/libfabric/entry/all_providers.inc"
 #include "api/libfabric/entry/exported_calls.inc"
 #include "api/libfabric/entry/unload.inc"
-
-// Functions of one version carry their plain name and get the version from the map. Functions of several
-// versions are defined under names of ours, and this gives each its versioned name; "@@" is the one that new
-// programs are linked to.
-#if defined(__has_attribute) && __has_attribute(symver)
-#define WEFT_VERSIONED(function, versioned) __attribute__((symver(versioned))) decltype(function) function
-#else
-#define WEFT_VERSIONED(function, versioned) __asm__(".symver " #function "," versioned)
-#endif
+#include "api/libfabric/entry/versioned.inc"
 
 extern "C" {
 
