@@ -284,6 +284,17 @@ TEST(MemoryOrder, MemoryThatWasReadWasTheSenders) {
   EXPECT_TRUE(test(full, nothing));
 }
 
+// Link::close() and the peer that gives the channel to another one. x: a word of the channel that the closing receiver clears and the next one sets, y: closed.
+TEST(MemoryOrder, ChannelOfAReceiverThatCloses) {
+  const auto test = [](const Thread& closer) {
+    return goes_wrong({closer, load(y, 0, Acquire) + store_if(0, 1, x, 2, Relaxed)},
+                      [](const State& s) { return s.registers[0] == 1 && s.memory[x] == 0; }, {1, 0});
+  };
+  EXPECT_FALSE(test(store(x, 0, SeqCst) + store(y, 1, Release)));
+  EXPECT_TRUE(test(store(y, 1, Release) + store(x, 0, SeqCst)));
+  EXPECT_TRUE(test(store(x, 0, Relaxed) + store(y, 1, Relaxed)));
+}
+
 // --- sleeping ---
 
 // ring() and Link::arm(). x: pending, y: sleeping.

@@ -86,8 +86,13 @@ void Link::close() noexcept {
       arch::pause();
     }
   }
-  for (auto& [name, peer] : peers_)
-    if (peer->in.is_open()) peer->in.return_slots();
+  // The last stores into channels of peers: one that sees `closed` gives its channel to another peer.
+  for (auto& [name, peer] : peers_) {
+    if (!peer->in.is_open()) continue;
+    active_.remove(*peer);
+    shared_.end_all(*peer);
+    peer->in.return_slots();
+  }
   header_->closed.store(1, std::memory_order_release);
   for (auto& [name, peer] : peers_) {
     if (!peer->out.is_open()) continue;

@@ -61,6 +61,44 @@ TEST_P(Meeting, ACloseIsToldToWhoOnlySends) {
   EXPECT_EQ(a.lost[0].why, core::ProviderError::PeerClosed);
 }
 
+// A peer that sees `closed` gives its channel to another one, whose words the closing link must not overwrite.
+TEST_P(Meeting, ACloseIsTheLastStoreIntoAChannel) {
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::unique_ptr<Node>> senders;
+    std::vector<Peer*> to_b;
+    Node b(name("b"));
+    for (uint64_t i = 0; i < 8; ++i) {
+      senders.push_back(std::make_unique<Node>(name("a")));
+      to_b.push_back(senders[i]->connect(b));
+    }
+    const auto is_polled = [&] {
+      return std::all_of(to_b.begin(), to_b.end(), [](const Peer* peer) {
+        return peer->remote != nullptr && peer->out.control()->polled.load() == 1;
+      });
+    };
+    ASSERT_TRUE(b.poll_until([&] {
+      for (size_t i = 0; i < senders.size(); ++i) {
+        (void)senders[i]->send(*to_b[i], i, pattern(i, 8));
+        senders[i]->link.poll(*senders[i]);
+      }
+      return is_polled();
+    }));
+    constexpr uint32_t of_the_next = 7;
+    std::atomic<bool> looks{false};
+    std::thread next([&] {
+      looks.store(true);
+      while (to_b[0]->remote->closed.load(std::memory_order_acquire) == 0) {
+      }
+      for (Peer* peer : to_b) peer->out.control()->polled.store(of_the_next);
+    });
+    while (!looks.load()) {
+    }
+    b.link.close();
+    next.join();
+    for (const Peer* peer : to_b) ASSERT_EQ(peer->out.control()->polled.load(), of_the_next);
+  }
+}
+
 TEST_P(Meeting, AKilledPeerIsNoticedSoon) {
   Node a(name("a"));
   int up[2];
