@@ -7,6 +7,7 @@ if(tool_sources AND WEFT_TOOLS)
   find_package(fmt REQUIRED)
   find_package(CLI11 REQUIRED)
   find_package(nlohmann_json REQUIRED)
+  # fmt compiled in: its shared library has another name on each release of a distribution.
   # All but main.cpp, for the command and for its tests.
   set(parts ${tool_sources})
   list(FILTER parts EXCLUDE REGEX "/main\\.cpp$")
@@ -14,7 +15,7 @@ if(tool_sources AND WEFT_TOOLS)
   target_include_directories(weft_tool_parts PUBLIC "${PROJECT_SOURCE_DIR}/tools/weft" "${PROJECT_SOURCE_DIR}/tools" "${PROJECT_SOURCE_DIR}/include")
   target_compile_definitions(weft_tool_parts PUBLIC "WEFT_VERSION=\"${PROJECT_VERSION}\"" "WEFT_LIBDIR=\"${CMAKE_INSTALL_LIBDIR}\"")
   target_compile_definitions(weft_tool_parts PRIVATE "WEFT_PLUGIN_LINK=\"${WEFT_PLUGIN_LINK_WORDS}\"")
-  target_link_libraries(weft_tool_parts PUBLIC PkgConfig::LIBFABRIC fmt::fmt CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
+  target_link_libraries(weft_tool_parts PUBLIC PkgConfig::LIBFABRIC fmt::fmt-header-only CLI11::CLI11 nlohmann_json::nlohmann_json Threads::Threads)
   # What measures keeps -O3; options, tables and texts are compiled with less. No precompiled header: with CLI11 in it, g++ takes twice as long.
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     list(FILTER parts INCLUDE REGEX "/(cli|perf_(options|compare|hosts|plan)|report|timeline|trace|(info|check|nic|kofi|mux|top)[a-z_]*)\\.cpp$")
