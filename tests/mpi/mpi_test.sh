@@ -43,7 +43,9 @@ expect() {
   echo "ok: $name ($((SECONDS - begin)) s): $(tail -n 1 "$work/out")"
 }
 
-parts=(p2p probe traffic coll icoll types comms rma dynamic amo)  # not trunc: pml ob1 writes behind the end of a short receive
+messages=(p2p probe traffic coll icoll types comms)  # not trunc: pml ob1 writes behind the end of a short receive
+parts=("${messages[@]}" rma dynamic amo)
+version="$(mpirun --version 2>/dev/null | sed -n 's/^mpirun (Open MPI) \([0-9]*\).*/\1/p')"
 run() {  # run SECONDS WHAT [OPTION...] RANKS PROGRAM...: run.sh
   local limit="$1" name="$2" options=(); shift 2
   while [[ $1 == --* ]]; do
@@ -52,7 +54,11 @@ run() {  # run SECONDS WHAT [OPTION...] RANKS PROGRAM...: run.sh
   expect "$limit" "$1 ranks, $name" "$here/run.sh" --quiet "${options[@]}" "$provider" "$@"
 }
 
-if [[ $what != programs && ${ways[0]} == mtl ]]; then
+if [[ $what != programs && ${ways[0]} == mtl && ${version:-4} -ge 5 ]]; then
+  for ranks in 2 4; do run 120 "messages" "$ranks" "$walk" "${messages[@]}"; done
+  run 120 "two threads each" 2 "$walk" threads
+  [[ $provider != weft ]] || run 240 "messages" 8 "$walk" "${messages[@]}"
+elif [[ $what != programs && ${ways[0]} == mtl ]]; then
   rma=rdma
   [[ ${ways[*]} == *btl* ]] || rma=pt2pt
   for ranks in 2 4; do run 120 "one-sided by $rma" --rma "$rma" "$ranks" "$walk"; done

@@ -289,13 +289,13 @@ void accumulates_of_doubles() {
 void tickets(Window::Kind kind) {
   Window w(kind, 8);
   if (!w.usable()) return;
+  good(MPI_Win_lock_all(0, w));
   if (rank() == 0) w[0] = 0;
   w.sync();
   MPI_Barrier(MPI_COMM_WORLD);
   constexpr int each = 200;
   std::vector<int64_t> drawn(each);
   const int64_t one = 1;
-  good(MPI_Win_lock_all(0, w));
   for (int64_t& ticket : drawn) {
     good(MPI_Fetch_and_op(&one, &ticket, MPI_INT64_T, 0, w.at(0, 0), MPI_SUM, w));
     good(MPI_Win_flush(0, w));
