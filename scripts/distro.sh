@@ -1,40 +1,49 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# The last commit set up, built and tested in a root of another Debian. `./dev distro` calls it.
-# usage: distro.sh SUITE [NAME]    trixie, sid or bookworm; NAME selects tests as for ./dev test. Root, mmdebstrap, a mirror (WEFT_MIRROR).
+# The last commit set up, built, shown and tested in a root of another Debian. `./dev distro` calls it.
+# usage: distro.sh [--no-test] SUITE [NAME]    trixie, sid or bookworm. Root, mmdebstrap, a mirror (WEFT_MIRROR).
+# NAME selects tests as for ./dev test, and leaves out the demonstration; --no-test leaves out both. Status 1: a step failed.
 # WEFT_MIRROR_EXPIRED=1 accepts the lists of a mirror that is not renewed, as a snapshot's. The root stays in build/distro/SUITE (WEFT_DISTRO: another folder for SUITE), and the next run goes on there.
 set -euo pipefail
 
-# in_root FOLDER SUITE [NAME]: the steps, in namespaces of their own, so that mounts and processes end with them.
+# in_root FOLDER SUITE NAME TESTS: the steps, in namespaces of their own, so that mounts and processes end with them.
 in_root() {
-  local root="$1/root" suite="$2" select="${3:-}" name versions failed=0 result=()
+  local root="$1/root" suite="$2" select="$3" tests="$4" name versions built=1 status=0 result=()
   for name in dev sys; do mount --rbind "/$name" "$root/$name"; done
   mount -t proc proc "$root/proc"
   cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
   local clean=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8 ${WEFT_JOBS:+WEFT_JOBS="$WEFT_JOBS"})
   for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do [[ -z "${!name:-}" ]] || clean+=("$name=${!name}"); done
-  step() {  # step NAME ARGUMENT...: of ./dev
-    local what="$*" began=$SECONDS how=passed
-    if [[ $failed -ne 0 ]]; then result+=("$what: not run"); return 0; fi
+  step() {  # step ARGUMENT...: of ./dev
+    local what="$*" began=$SECONDS how=passed counts=""
+    if [[ $built -eq 0 ]]; then result+=("$what|not run||"); return 0; fi
     echo "distro: $suite: ./dev $what"
     # shellcheck disable=SC2016  # the inner shell has them
-    chroot "$root" "${clean[@]}" bash -c 'cd /weft && ./dev "$@"' dev "$@" || { how=FAILED; failed=1; }
-    result+=("$what: $how, $((SECONDS - began)) s")
+    chroot "$root" "${clean[@]}" bash -c 'cd /weft && ./dev "$@"' dev "$@" 2>&1 | tee "$root/weft/build/distro.$1.log" || { how=FAILED; status=1; }
+    [[ $1 != test ]] || counts="$(tail -n 1 "$root/weft/build/distro.test.log")"
+    [[ $how == passed || ($1 != setup && $1 != build) ]] || built=0
+    result+=("$what|$how|$((SECONDS - began)) s|$counts")
   }
+  mkdir -p "$root/weft/build"
   step setup
   step build
-  if [[ -n $select ]]; then step test "$select"; fi
+  if [[ $tests -eq 1 ]]; then
+    [[ -n $select ]] || step demo
+    step test ${select:+"$select"}
+  fi
   # shellcheck disable=SC2016  # dpkg-query has them
   versions="$(chroot "$root" "${clean[@]}" dpkg-query -W -f '${Package} ${Version}, ' g++ libfabric-dev libibverbs-dev 2>/dev/null || true)"
   echo "distro: $suite with ${versions}Linux $(uname -r)"
-  printf "distro: $suite: %s\n" "${result[@]}"
-  return "$failed"
+  printf '%s\n' "${result[@]}" | awk -F '|' '{ printf "%-10s  %-7s  %7s  %s\n", $1, $2, $3, $4 }'
+  return "$status"
 }
 if [[ "${1:-}" == --in-root ]]; then
   in_root "${@:2}"
   exit
 fi
 
+tests=1
+if [[ "${1:-}" == --no-test ]]; then tests=0; shift; fi
 suite="${1:?the suite}" select="${2:-}"
 source="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 mirror="${WEFT_MIRROR:-http://deb.debian.org/debian}"
@@ -73,4 +82,4 @@ mkdir -p "$folder/root/weft"
 GIT_INDEX_FILE="$folder/index" git -C "$source" --work-tree="$folder/root/weft" read-tree --reset -u HEAD
 git -C "$source" describe --always --abbrev=12 --exclude='*' >"$folder/root/weft/REVISION"
 
-exec unshare --mount --pid --fork --kill-child bash "${BASH_SOURCE[0]}" --in-root "$folder" "$suite" "$select"
+exec unshare --mount --pid --fork --kill-child bash "${BASH_SOURCE[0]}" --in-root "$folder" "$suite" "$select" "$tests"

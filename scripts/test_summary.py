@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""Counts the cases in a JUnit file of ctest and prints one plain line: N passed, N failed[, N skipped]. Before it, of a run of many: the slowest tests.
+"""Counts the cases in a JUnit file of ctest and prints one plain line: N passed, N failed[, N skipped]. Before it, of a run of many: the slowest tests, and a
+table of the counts by the first word of the names (a module, a provider, system, check).
 
 usage: test_summary.py RESULTS.xml CTEST_STATUS
 Exit status 1 when anything failed, when nothing ran, or when ctest itself ended badly.
@@ -22,6 +23,17 @@ def print_slowest(cases) -> None:
         print(f"{seconds:7.1f} s  {name}")
 
 
+def print_groups(passed, failed, skipped) -> None:
+    counts: "dict[str, list[int]]" = {}
+    for place, cases in enumerate((passed, failed, skipped)):
+        for case in cases:
+            counts.setdefault(str(case.get("name")).split(":")[0], [0, 0, 0])[place] += 1
+    width = max(map(len, counts))
+    print(f"{'':{width}}  passed  failed  skipped")
+    for name, (good, bad, not_run) in counts.items():
+        print(f"{name:{width}}  {good:6}  {bad:6}  {not_run:7}")
+
+
 def main() -> int:
     path, ctest_status = sys.argv[1], int(sys.argv[2])
     try:
@@ -40,6 +52,8 @@ def main() -> int:
         else:
             failed.append(case)  # "fail", and "notrun" for a program that was not there
     print_slowest(cases)
+    if len(cases) > SLOWEST:
+        print_groups(passed, failed, skipped)
     for case in failed:
         print(f"failed: {case.get('name')}")
     ended_badly = ctest_status != 0 and not failed
