@@ -51,6 +51,9 @@ def run(test, size, messages, transports, outstanding, cpus, **variables):
     env = dict(os.environ, UCX_TLS=transports, UCX_LOG_LEVEL="error", UCX_WARN_UNUSED_ENV_VARS="n", **variables)
     port = free_port()
     common = ["ucx_perftest", "-p", str(port)]
+    # One that is built with MPI (Debian 13) takes it for the set-up unless told otherwise.
+    if "enable MPI mode" in subprocess.run(["ucx_perftest", "-h"], capture_output=True, text=True, check=False).stdout:
+        common += ["-P", "0"]
     server = subprocess.Popen(["taskset", "-c", str(cpus[1])] + common, env=env, stdout=subprocess.DEVNULL,
                               stderr=subprocess.DEVNULL)
     try:
