@@ -254,7 +254,7 @@ static void own_cleanup(void) {}
 __attribute__((visibility("default"))) struct fi_provider* fi_prov_ini(void);
 struct fi_provider* fi_prov_ini(void) {
   static struct fi_provider provider = {.version = FI_VERSION(1, 0),
-                                        .fi_version = FI_VERSION(1, 17),
+                                        .fi_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
                                         .name = OWN_NAME,
                                         .getinfo = own_getinfo,
                                         .fabric = own_fabric,

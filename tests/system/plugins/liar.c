@@ -134,7 +134,7 @@ static void lying_cleanup(void) {}
 __attribute__((visibility("default"))) struct fi_provider* fi_prov_ini(void);
 struct fi_provider* fi_prov_ini(void) {
   static struct fi_provider provider = {.version = FI_VERSION(1, 0),
-                                        .fi_version = FI_VERSION(1, 17),
+                                        .fi_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
                                         .name = LIAR_NAME,
                                         .getinfo = lying_getinfo,
                                         .fabric = lying_fabric,
