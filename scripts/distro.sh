@@ -9,17 +9,21 @@ set -euo pipefail
 # in_root FOLDER SUITE NAME TESTS: the steps, in namespaces of their own, so that mounts and processes end with them.
 in_root() {
   local root="$1/root" suite="$2" select="$3" tests="$4" name versions built=1 status=0 result=()
+  mount --rbind "$root" "$root"
   for name in dev sys; do mount --rbind "/$name" "$root/$name"; done
   mount -t proc proc "$root/proc"
   cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
   local clean=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8 ${WEFT_JOBS:+WEFT_JOBS="$WEFT_JOBS"})
   for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do [[ -z "${!name:-}" ]] || clean+=("$name=${!name}"); done
+  # As its own root, not by chroot(2): a process in that may make no user namespace (user_namespaces(7)), and tests would be skipped.
+  # shellcheck disable=SC2016  # the inner shell has them
+  within() { unshare --mount bash -c 'cd "$1" && pivot_root . . && umount -l . && shift && exec "$@"' within "$root" "${clean[@]}" "$@"; }
   step() {  # step ARGUMENT...: of ./dev
     local what="$*" began=$SECONDS how=passed counts=""
     if [[ $built -eq 0 ]]; then result+=("$what|not run||"); return 0; fi
     echo "distro: $suite: ./dev $what"
-    # shellcheck disable=SC2016  # the inner shell has them
-    chroot "$root" "${clean[@]}" bash -c 'cd /weft && ./dev "$@"' dev "$@" 2>&1 | tee "$root/weft/build/distro.$1.log" || { how=FAILED; status=1; }
+    # shellcheck disable=SC2016
+    within bash -c 'cd /weft && ./dev "$@"' dev "$@" 2>&1 | tee "$root/weft/build/distro.$1.log" || { how=FAILED; status=1; }
     [[ $1 != test ]] || counts="$(tail -n 1 "$root/weft/build/distro.test.log")"
     [[ $how == passed || ($1 != setup && $1 != build) ]] || built=0
     result+=("$what|$how|$((SECONDS - began)) s|$counts")
@@ -32,7 +36,7 @@ in_root() {
     step test ${select:+"$select"}
   fi
   # shellcheck disable=SC2016  # dpkg-query has them
-  versions="$(chroot "$root" "${clean[@]}" dpkg-query -W -f '${Package} ${Version}, ' g++ libfabric-dev libibverbs-dev 2>/dev/null || true)"
+  versions="$(within dpkg-query -W -f '${Package} ${Version}, ' g++ libfabric-dev libibverbs-dev 2>/dev/null || true)"
   echo "distro: $suite with ${versions}Linux $(uname -r)"
   printf '%s\n' "${result[@]}" | awk -F '|' '{ printf "%-10s  %-7s  %7s  %s\n", $1, $2, $3, $4 }'
   return "$status"
