@@ -3,9 +3,11 @@
 """Counts the cases in a JUnit file of ctest and prints one plain line: N passed, N failed[, N skipped]. Before it, of a run of many: the slowest tests, and a
 table of the counts by the first word of the names (a module, a provider, system, check).
 
-usage: test_summary.py RESULTS.xml CTEST_STATUS
+usage: test_summary.py RESULTS.xml CTEST_STATUS [REASONS]
+REASONS: a file whose lines are a regular expression on names of tests, a tab and why these are not run; how many there were is printed for each.
 Exit status 1 when anything failed, when nothing ran, or when ctest itself ended badly.
 """
+import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
@@ -34,6 +36,16 @@ def print_groups(passed, failed, skipped) -> None:
         print(f"{name:{width}}  {good:6}  {bad:6}  {not_run:7}")
 
 
+def print_reasons(skipped, path: str) -> None:
+    rows = [line.split("\t", 1) for line in open(path, encoding="utf-8").read().splitlines() if "\t" in line and not line.startswith("#")]
+    left = [case.get("name") for case in skipped if case.get("status") == "disabled"]
+    for pattern, reason in rows:
+        some = [name for name in left if re.search(pattern, name)]
+        left = [name for name in left if name not in some]
+        if some:
+            print(f"skipped: {len(some)} like '{pattern}': {reason}")
+
+
 def main() -> int:
     path, ctest_status = sys.argv[1], int(sys.argv[2])
     try:
@@ -56,6 +68,8 @@ def main() -> int:
         print_groups(passed, failed, skipped)
     for case in failed:
         print(f"failed: {case.get('name')}")
+    if len(sys.argv) > 3:
+        print_reasons(skipped, sys.argv[3])
     ended_badly = ctest_status != 0 and not failed
     if ended_badly:
         print(f"ctest ended with status {ctest_status}")

@@ -166,8 +166,9 @@ bool have_pages(const Mapping& map, size_t bytes) noexcept {
 }
 
 bool have_pages(const Mapping& map, size_t offset, size_t bytes) noexcept {
-  constexpr int populate_write = 23;  // MADV_POPULATE_WRITE
-  return ::madvise(map.as<void>(offset), bytes, populate_write) == 0 || errno == EINVAL;
+  constexpr int populate_write = 23;  // MADV_POPULATE_WRITE; it wants a whole page to begin with
+  const size_t before = offset % page_size();
+  return ::madvise(map.as<void>(offset - before), before + bytes, populate_write) == 0 || errno == EINVAL;
 }
 
 void warm_pages(const Mapping& map, size_t offset, size_t bytes, bool to_write) noexcept {

@@ -69,7 +69,7 @@ Result<Mapping> map_memory(const Fd& file, size_t offset, size_t bytes);
 // Whether the kernel has pages for the first `bytes` of a mapping, which a first touch would otherwise find out by a fault. True where it
 // cannot be asked (before Linux 5.14).
 bool have_pages(const Mapping& map, size_t bytes) noexcept;
-// The same of [offset, offset + bytes), both multiples of the page size.
+// The same of the pages that [offset, offset + bytes) touches.
 bool have_pages(const Mapping& map, size_t offset, size_t bytes) noexcept;
 // have_pages(), then one access to each page: where the hypervisor has page tables of its own, the first access costs as much as a fault. `to_write`:
 // the mapping is used for writing; the contents stay. Costs nothing worth mentioning where the pages were accessed before.

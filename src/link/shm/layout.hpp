@@ -34,7 +34,16 @@ inline constexpr size_t bulk_window_bytes = size_t{72} << 10;
 // writes and reads then stays in the first-level caches.
 inline constexpr size_t bulk_stride_bytes = 4096;
 inline constexpr size_t page_bytes = 4096;
-inline constexpr size_t header_bytes = 2 * page_bytes;
+// Header and channels are mapped one by one: each begins and ends where a page of any kernel of the processor does. Those of arm64 have 4, 16 or 64 KiB.
+#if defined(__aarch64__)
+inline constexpr size_t map_unit_bytes = size_t{64} << 10;
+#else
+inline constexpr size_t map_unit_bytes = page_bytes;
+#endif
+inline constexpr size_t whole_units(size_t bytes) noexcept {
+  return (bytes + map_unit_bytes - 1) / map_unit_bytes * map_unit_bytes;
+}
+inline constexpr size_t header_bytes = whole_units(2 * page_bytes);
 inline constexpr size_t doorbell_words = 62;
 inline constexpr size_t doorbell_count = doorbell_words * 64;
 inline constexpr uint64_t pending_socket = uint64_t{1} << 63;  // a datagram waits at the socket
@@ -100,8 +109,7 @@ inline constexpr size_t channel_slots_offset = sizeof(ChannelControl);
 inline constexpr size_t channel_bulk_offset = 3 * page_bytes;
 static_assert(channel_slots_offset % alignof(Slot) == 0);
 static_assert(channel_slots_offset + slot_count * sizeof(Slot) <= channel_bulk_offset);
-inline constexpr size_t channel_bytes = channel_bulk_offset + bulk_bytes;
-static_assert(channel_bytes % page_bytes == 0);
+inline constexpr size_t channel_bytes = whole_units(channel_bulk_offset + bulk_bytes);
 
 // What a peer checks before it maps the rest.
 struct HeaderStart {

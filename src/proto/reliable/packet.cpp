@@ -4,6 +4,11 @@
 
 #include <bit>
 
+#if defined(__aarch64__)
+#include <arm_acle.h>
+#include <sys/auxv.h>
+#endif
+
 namespace weft::proto::reliable {
 namespace {
 
@@ -62,15 +67,31 @@ constexpr CrcTable crc_table;
   }
   return static_cast<uint32_t>(wide);
 }
+#elif defined(__aarch64__)
+// Likewise of the CRC extension, which Armv8.0 does not demand.
+[[gnu::target("+crc")]] uint32_t crc32c_words(uint32_t crc, const std::byte*& at, size_t& bytes) noexcept {
+  for (; bytes >= 8; at += 8, bytes -= 8) {
+    uint64_t word;
+    std::memcpy(&word, at, sizeof word);
+    crc = __crc32cd(crc, word);
+  }
+  return crc;
+}
 #endif
+
+bool has_crc32c() noexcept {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("sse4.2");
+#elif defined(__aarch64__)
+  return (::getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+#endif
+}
 
 }  // namespace
 
 uint32_t crc32c(uint32_t crc, const std::byte* at, size_t bytes) noexcept {
   crc = ~crc;
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("sse4.2")) crc = crc32c_words(crc, at, bytes);
-#endif
+  if (has_crc32c()) crc = crc32c_words(crc, at, bytes);
   for (; bytes > 0; ++at, --bytes)
     crc = (crc >> 8) ^ crc_table.entries[(crc ^ std::to_integer<uint32_t>(*at)) & 0xff];
   return ~crc;

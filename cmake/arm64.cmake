@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Toolchain file of the preset arm64: Debian's cross compiler, and the packages of the root that scripts/arm64.sh makes.
+if(DEFINED ENV{WEFT_ARM64})
+  set(folder "$ENV{WEFT_ARM64}")
+else()
+  set(folder "${CMAKE_CURRENT_LIST_DIR}/../build/arm64")
+endif()
+get_filename_component(folder "${folder}" ABSOLUTE)
+
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_SYSROOT "${folder}/root")
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(ENV{PKG_CONFIG_SYSROOT_DIR} "${CMAKE_SYSROOT}")
+set(ENV{PKG_CONFIG_LIBDIR} "${CMAKE_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${CMAKE_SYSROOT}/usr/share/pkgconfig")
+set(CMAKE_CROSSCOMPILING_EMULATOR bash "${CMAKE_CURRENT_LIST_DIR}/../scripts/arm64.sh" --run "${CMAKE_SYSROOT}")
