@@ -68,6 +68,16 @@ weft_self_contained(weft_verbs "${verbs}/entry/libibverbs.map" weft_api_verbs)
 set_target_properties(weft_verbs PROPERTIES OUTPUT_NAME ibverbs VERSION ${WEFT_VERBS_VERSION} SOVERSION 1
                                             LIBRARY_OUTPUT_DIRECTORY "${WEFT_COMPAT_DIR}")
 
+# Connections by name, over the public calls of libibverbs.so.1.
+set(WEFT_RDMACM_VERSION 1.3.44)
+set(rdmacm "${PROJECT_SOURCE_DIR}/src/api/rdmacm")
+file(GLOB entry_rdmacm CONFIGURE_DEPENDS "${rdmacm}/entry/entry_*.cpp")
+add_library(weft_rdmacm SHARED ${entry_rdmacm})
+weft_self_contained(weft_rdmacm "${rdmacm}/entry/librdmacm.map" weft_api_rdmacm)
+target_link_libraries(weft_rdmacm PRIVATE weft_verbs)
+set_target_properties(weft_rdmacm PROPERTIES OUTPUT_NAME rdmacm VERSION ${WEFT_RDMACM_VERSION} SOVERSION 1 SKIP_BUILD_RPATH TRUE
+                                             LIBRARY_OUTPUT_DIRECTORY "${WEFT_COMPAT_DIR}")
+
 # What `weft trace` loads before a program's libraries: written against the public interfaces, without a module.
 if(WEFT_TOOLS)
   add_library(weft_trace MODULE "${PROJECT_SOURCE_DIR}/tools/trace/recorder.cpp" "${PROJECT_SOURCE_DIR}/tools/trace/fabric.cpp"

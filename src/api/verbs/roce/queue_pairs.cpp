@@ -11,6 +11,9 @@
 namespace weft::verbs::soft {
 namespace {
 
+// Queue pairs take so many inline bytes though fewer were asked for. Devices round up, and programs rely on it (rdma_xclient).
+constexpr uint32_t inline_least = 64;
+
 Result<roce::QpType> type_of(ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_RC:
@@ -70,6 +73,8 @@ std::unique_ptr<Batch> batch_for(const ibv_qp_cap& cap) {
 ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr) noexcept {
   Qp* const qp = made<Qp>([&]() -> Result<Qp*> {
     Opened& own = opened(context);
+    if (attr->qp_type != IBV_QPT_XRC_RECV && attr->cap.max_send_wr != 0)
+      attr->cap.max_inline_data = std::max(attr->cap.max_inline_data, inline_least);
     auto request = request_of(*attr);
     if (!request) return request.error();
     auto mine = std::make_unique<Qp>();
