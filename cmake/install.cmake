@@ -19,7 +19,7 @@ if(TARGET weft_compat)
   install(TARGETS weft_compat LIBRARY DESTINATION ${private}/compat NAMELINK_SKIP COMPONENT compat)
 endif()
 if(TARGET weft_verbs)
-  install(TARGETS weft_verbs LIBRARY DESTINATION ${private}/compat NAMELINK_SKIP COMPONENT verbs)
+  install(TARGETS weft_verbs weft_rdmacm LIBRARY DESTINATION ${private}/compat NAMELINK_SKIP COMPONENT verbs)
 endif()
 if(TARGET weft_plugin)
   install(TARGETS weft_plugin weft_plugin_tcp weft_plugin_udp LIBRARY DESTINATION ${private}/plugin COMPONENT compat)
@@ -75,7 +75,7 @@ install(FILES tools/completions/_weft DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/v
 
 # All that is installed: what `./dev build` builds.
 add_custom_target(weft_installed)
-add_dependencies(weft_installed weft weft_compat weft_verbs weft_plugin weft_plugin_tcp weft_plugin_udp weft_mux weft_public_headers weft_common
+add_dependencies(weft_installed weft weft_compat weft_verbs weft_rdmacm weft_plugin weft_plugin_tcp weft_plugin_udp weft_mux weft_public_headers weft_common
                                 weft_plugin_core ${WEFT_DIRECT_TARGETS} weft_direct_nic)
 if(TARGET weft_trace)
   add_dependencies(weft_installed weft_trace)

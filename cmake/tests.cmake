@@ -318,6 +318,18 @@ foreach(file IN LISTS files)
   weft_system_test("verbs: ${name}" ${name} "${WEFT_TEST_ENV}" bash "${file}")
 endforeach()
 
+# --- librdmacm: a program against its public calls, and scripts with programs of others ---
+add_executable(weft_rdmacm_connections_test "${PROJECT_SOURCE_DIR}/tests/rdmacm/connections_test.cpp")
+target_link_libraries(weft_rdmacm_connections_test PRIVATE weft_rdmacm weft_verbs Threads::Threads)
+set_target_properties(weft_rdmacm_connections_test PROPERTIES OUTPUT_NAME connections_test SKIP_BUILD_RPATH ON
+                                                              RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/rdmacm")
+weft_system_test("rdmacm: connections_test" connections_test "${WEFT_TEST_ENV_OURS}" $<TARGET_FILE:weft_rdmacm_connections_test>)
+file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/rdmacm/*_test.sh")
+foreach(file IN LISTS files)
+  get_filename_component(name "${file}" NAME_WE)
+  weft_system_test("rdmacm: ${name}" ${name} "${WEFT_TEST_ENV}" bash "${file}")
+endforeach()
+
 # --- docs/walk/: what the walks tell, against the functions that a message passes. Everything on its way is compiled without inlining ---
 if(NOT WEFT_SANITIZE)
   list(TRANSFORM WEFT_WALKED_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/src/" OUTPUT_VARIABLE files)

@@ -32,7 +32,7 @@ SEARCHED = ("FI_DELIVERY_COMPLETE", "ibv_post_send", "WEFT_PCAP")
 
 # Title, and the pages or folders in it.
 NAVIGATION = (
-    ("For users", ("docs/packages.md", "docs/libfabric.md", "docs/mpi.md", "docs/openshmem.md", "docs/verbs.md", "docs/shm.md", "docs/tcp.md", "docs/composite.md", "docs/networks.md", "docs/progress.md", "docs/performance.md", "docs/perf.md",
+    ("For users", ("docs/packages.md", "docs/libfabric.md", "docs/mpi.md", "docs/openshmem.md", "docs/verbs.md", "docs/rdmacm.md", "docs/shm.md", "docs/tcp.md", "docs/composite.md", "docs/networks.md", "docs/progress.md", "docs/performance.md", "docs/perf.md",
                    "docs/check.md", "docs/statistics.md", "docs/trace.md", "docs/nic.md", "docs/kofi.md", "docs/ci.md", "SECURITY.md", "CHANGELOG.md", "docs/roadmap.md")),
     ("Manual pages", ("man",)),
     ("For authors of providers", ("docs/provider-guide.md", "docs/verbs-provider.md", "docs/nic-guide.md", "docs/linking.md", "docs/compatibility.md")),

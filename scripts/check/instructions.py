@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 
-LIBRARIES = ("lib/weft/compat/libfabric.so.1", "lib/weft/compat/libibverbs.so.1", "lib/libweft.so.1", "lib/weft/plugin/libweft-fi.so",
+LIBRARIES = ("lib/weft/compat/libfabric.so.1", "lib/weft/compat/libibverbs.so.1", "lib/weft/compat/librdmacm.so.1", "lib/libweft.so.1", "lib/weft/plugin/libweft-fi.so",
              "lib/weft/plugin/libweft-tcp-fi.so", "lib/weft/plugin/libweft-udp-fi.so", "bin/weft")
 LATER = re.compile(  # x86-64-v2 to v4 and what no level has, as objdump spells it
     r"v(?!err$|erw$|m(call|func|launch|resume|run|load|save|mcall|read|write|clear|ptrld|ptrst|xon|xoff)[bwlq]?$)[a-z0-9]+|k(mov|or|ortest|and|andn|xor|xnor|not|add|test|shift[lr]|unpck)[bwdq]+"  # AVX and later

@@ -166,7 +166,7 @@ SYNOPSIS
   weft run [--plugin] [--] PROGRAM [ARGUMENT]...
 
 DESCRIPTION
-  Puts Weft's libfabric.so.1 and libibverbs.so.1 first in LD_LIBRARY_PATH and executes PROGRAM in this process.
+  Puts Weft's libfabric.so.1, libibverbs.so.1 and librdmacm.so.1 first in LD_LIBRARY_PATH and executes PROGRAM in this process.
   Everything that PROGRAM starts inherits it.
 
 OPTIONS

@@ -60,7 +60,7 @@ std::optional<uint16_t> port_of_guid(uint64_t guid) noexcept {
   return static_cast<uint16_t>(guid);
 }
 
-Manager::Manager(Environment& environment, const Times& times) : environment_(&environment), times_(times) {}
+Manager::Manager(Environment& environment, Times times) : environment_(&environment), times_(times) {}
 Manager::~Manager() = default;
 
 // --- the table ---
@@ -152,8 +152,16 @@ void Manager::set_due(Connection& c, uint64_t when) {
 void Manager::send_until_answered(Connection& c, uint64_t now) {
   c.retries_left = times_.retries;
   c.interval = times_.first_repeat;
+  c.begun = now;
   set_due(c, now + c.interval);
   send_once(c);
+}
+
+bool Manager::waits_for_listener(Connection& c, uint64_t now) {
+  if (now - c.begun >= times_.listener_grace) return false;
+  if (!c.was_refused) set_due(c, now + times_.listener_repeat);
+  c.was_refused = true;
+  return true;
 }
 
 void Manager::send_reject(const Path& path, uint64_t transaction, uint32_t local_id, uint32_t remote_id,
@@ -416,7 +424,7 @@ int Manager::establish(Handle connection, uint64_t now) {
   return 0;
 }
 
-void Manager::on_service_reply(const Path& path, const mad::Header& header, const Mad& bytes) {
+void Manager::on_service_reply(const Path& path, const mad::Header& header, const Mad& bytes, uint64_t now) {
   const mad::ServiceReply m = mad::read_service_reply(bytes);
   const auto at = by_local_id_.find(m.request_id);
   Connection* c = at == by_local_id_.end() ? nullptr : at->second;
@@ -424,6 +432,7 @@ void Manager::on_service_reply(const Path& path, const mad::Header& header, cons
       c->path.remote.ip != path.remote.ip || header.transaction != c->transaction || m.service != c->service)
     return static_cast<void>(++statistics_.ignored);
   const Bytes data = mad::private_data(bytes, Kind::ServiceReply);
+  if (m.status == mad::ServiceStatus::NotSupported && waits_for_listener(*c, now)) return;
   if (m.status != mad::ServiceStatus::Valid)
     return end(*c, EventKind::Unreachable, static_cast<int>(m.status), data);
   set_due(*c, never);
@@ -450,7 +459,6 @@ int Manager::acknowledge_receipt(Handle connection, uint64_t) {
   } else {
     return EINVAL;
   }
-  c->has_acknowledged = true;
   return 0;
 }
 
@@ -511,6 +519,7 @@ void Manager::on_reject(const Path& path, const mad::Header& header, const Mad& 
   switch (c->state) {
     case State::RequestSent:
       if (header.transaction != c->transaction) break;
+      if (m.reason == Reason::InvalidServiceId && waits_for_listener(*c, now)) return;
       return end(*c, EventKind::Rejected, static_cast<int>(m.reason), data);
     case State::RequestReceived:  // the active side gives up
     case State::ReplySent:
@@ -677,7 +686,7 @@ void Manager::receive(const Path& path, Bytes bytes, uint64_t now) {
     case Kind::ServiceRequest:
       return on_service_request(path, *header, m, now);
     case Kind::ServiceReply:
-      return on_service_reply(path, *header, m);
+      return on_service_reply(path, *header, m, now);
     case Kind::LoadAlternatePath: {
       const mad::Pair pair = mad::read_pair(m);
       const Connection* c = named(path, pair.remote_id, pair.local_id);
@@ -699,10 +708,12 @@ void Manager::unreachable(const Address& remote, uint64_t now) {
   for (Connection* c : gone) {
     switch (c->state) {
       case State::RequestSent:
-        end(*c, EventKind::Rejected, static_cast<int>(Reason::InvalidServiceId));
+        if (!waits_for_listener(*c, now))
+          end(*c, EventKind::Rejected, static_cast<int>(Reason::InvalidServiceId));
         break;
       case State::ServiceRequestSent:
-        end(*c, EventKind::Unreachable, static_cast<int>(mad::ServiceStatus::NotSupported));
+        if (!waits_for_listener(*c, now))
+          end(*c, EventKind::Unreachable, static_cast<int>(mad::ServiceStatus::NotSupported));
         break;
       case State::ReplySent:
         end(*c, EventKind::Unreachable, -ECONNREFUSED);
@@ -751,6 +762,11 @@ void Manager::on_timer(Connection& c, uint64_t now) {
     case State::ReplySent:
     case State::ServiceRequestSent:
     case State::DisconnectSent:
+      if (c.was_refused) {
+        c.was_refused = false;
+        set_due(c, now + c.interval);
+        return send_once(c);
+      }
       if (c.retries_left > 0) {
         --c.retries_left;
         ++statistics_.repeated;

@@ -106,6 +106,10 @@ struct Times {
   uint64_t response = 4'294'967'296;  // 4.096 us * 2^20
   uint64_t time_wait = 1'100'000'000;
   uint64_t keep_alive = 2'000'000'000;  // how often a peer of ours is asked whether its socket is there
+  // A request that finds no listener is repeated for a moment before the program hears of it. Programs connect as soon as the server has said over
+  // another connection that it is going to listen (perftest), and are in time where resolving takes longer than here.
+  uint64_t listener_grace = 300'000'000;
+  uint64_t listener_repeat = 10'000'000;
   uint8_t response_exponent = 20;
   uint8_t retries = 15;
 };
@@ -136,7 +140,7 @@ class Manager {
   static constexpr uint64_t never = std::numeric_limits<uint64_t>::max();
   static constexpr size_t connections_max = size_t{1} << 16;
 
-  explicit Manager(Environment& environment, const Times& times = {});
+  explicit Manager(Environment& environment, Times times = {});
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
   ~Manager();
@@ -196,7 +200,7 @@ class Manager {
     bool is_lookup = false;
     bool is_orphan = false;  // destroyed: no more events
     bool keeps_alive = false;
-    bool has_acknowledged = false;  // the peer heard that we have its request
+    bool was_refused = false;  // by who has no listener yet
     uint8_t retries_left = 0;
     uint32_t local_id = 0;
     uint32_t remote_id = 0;
@@ -205,6 +209,7 @@ class Manager {
     uint64_t remote_guid = 0;
     uint64_t transaction = 0;         // of ours
     uint64_t remote_transaction = 0;  // of the message that is answered
+    uint64_t begun = 0;
     uint64_t due = never;
     uint64_t interval = 0;
     uint64_t service = 0;
@@ -245,6 +250,7 @@ class Manager {
   void raise(Connection& c, EventKind kind, int status = 0, const Parameters* parameters = nullptr,
              Bytes data = {});
   void become_established(Connection& c, uint64_t now);
+  bool waits_for_listener(Connection& c, uint64_t now);
   void keep_alive(Connection& c, uint64_t now);
 
   void on_request(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
@@ -255,7 +261,7 @@ class Manager {
   void on_disconnect_request(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
   void on_disconnect_reply(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
   void on_service_request(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
-  void on_service_reply(const Path& path, const wire::cm::Header& header, const Mad& mad);
+  void on_service_reply(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
   void on_timer(Connection& c, uint64_t now);
   Listener* listener_of(uint32_t socket, uint64_t service, Handle& handle) noexcept;
 
