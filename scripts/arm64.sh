@@ -28,9 +28,9 @@ packages=(
   base-files base-passwd bash coreutils dash debianutils diffutils findutils grep gzip hostname libc-bin mawk mount ncurses-base ncurses-bin procps sed tar util-linux
   iproute2 iputils-ping python3 xz-utils
   # what Weft is compiled against
-  libc6-dev libstdc++-12-dev libfabric-dev libibverbs-dev libdeflate-dev libgtest-dev libgmock-dev libbenchmark-dev libcli11-dev libfmt-dev nlohmann-json3-dev
+  libc6-dev libstdc++-12-dev libfabric-dev libibverbs-dev librdmacm-dev libdeflate-dev libgtest-dev libgmock-dev libbenchmark-dev libcli11-dev libfmt-dev nlohmann-json3-dev
   # programs that run over it
-  libfabric-bin ibverbs-utils perftest python3-pyverbs
+  libfabric-bin ibverbs-utils rdmacm-utils perftest python3-pyverbs
 )
 die() { printf 'arm64: %s\n' "$*" >&2; exit 1; }
 
@@ -47,7 +47,8 @@ if [[ ! -e $binfmt/qemu-aarch64 ]]; then
 fi
 
 mkdir -p "$folder"
-if [[ ! -e "$folder/root.done" ]]; then
+# A root with other packages is made anew.
+if [[ "$(cat "$folder/root.done" 2>/dev/null)" != "${packages[*]}" ]]; then
   command -v mmdebstrap >/dev/null || die "mmdebstrap is not installed"
   echo "arm64: making a root of $suite from $mirror"
   ! grep -qF " $folder/root/" /proc/self/mountinfo || die "something is mounted below $folder/root: unmount it first"
@@ -76,5 +77,5 @@ if [[ ! -e "$folder/root.done" ]]; then
   # Links of development packages to /lib, which the linker would take for this machine's.
   find "$folder/root/usr/lib/aarch64-linux-gnu" -maxdepth 1 -type l -lname '/lib/aarch64-linux-gnu/*' -printf '%p %l\n' |
     while read -r link target; do ln -sf "${target##*/}" "$link"; done
-  touch "$folder/root.done"
+  echo "${packages[*]}" >"$folder/root.done"
 fi

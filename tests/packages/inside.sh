@@ -47,6 +47,7 @@ man -w weft >/dev/null 2>&1 || [[ -e /usr/share/man/man1/weft.1.gz ]] || fail "n
 
 pair "fi_pingpong, shm" weft run -- fi_pingpong -p shm -e rdm -I 100
 pair "ib_write_bw" weft run -- ib_write_bw -s 65536 -n 200
+pair "ib_write_bw -R" weft run -- ib_write_bw -R -s 65536 -n 200
 step "mpirun"
 as_user weft run -- mpirun --oversubscribe -np 2 --mca pml cm --mca mtl ofi NPopenmpi -u 512 -p 0 -o "$work/np.out" >"$work/log" 2>&1 || { tail -n 20 "$work/log"; fail "mpirun"; }
 
