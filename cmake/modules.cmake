@@ -12,6 +12,9 @@ function(weft_module_target out module)
   set(${out} "weft_${name}" PARENT_SCOPE)
 endfunction()
 
+# A product of complex numbers is rounded as its parts are: the same on every processor, whether it has fused multiply and add (arm64) or not.
+set_source_files_properties("${PROJECT_SOURCE_DIR}/src/core/atomic.cpp" PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
+
 # weft_sources(<out> <folder>): what belongs in a library or program: neither tests nor entries of shared libraries.
 function(weft_sources out folder)
   file(GLOB_RECURSE files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*.cpp")
