@@ -33,6 +33,7 @@ struct half {
 
 struct tally {
 	unsigned int	open, done, failed, refused;
+	unsigned int	access;		/* of those that failed: the region was closed */
 };
 
 static u32 below(u32 limit)
@@ -111,6 +112,7 @@ static int reap(struct half *half, int wait_ms, struct tally *tally)
 		CHECK(fi_cq_readerr(half->side->cq, &error, 0) == 1 && error.err);
 		at = error.op_context;
 		tally->failed++;
+		tally->access += error.err == EACCES;
 	} else {
 		CHECK(got == 1);
 		at = entry.op_context;
@@ -215,7 +217,8 @@ int case_scarce(struct target *target)
 	}
 	test_wait_ms = wait_ms;
 	snprintf(target->note, sizeof(target->note),
-		 "%u of %u pairs, %u operations, %u with errors, %u refused", tally.open, pairs,
-		 tally.done + tally.failed, tally.failed, tally.refused);
+		 "%u of %u pairs, %u operations, %u with errors (%u of access), %u refused",
+		 tally.open, pairs, tally.done + tally.failed, tally.failed, tally.access,
+		 tally.refused);
 	return status;
 }
