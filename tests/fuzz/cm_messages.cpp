@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
         side.manager->take(handle);
         break;
       case 9:
-        side.manager->unreachable(paths[s].remote, now);
+        side.manager->unreachable(1, paths[s].remote, now);
         break;
       case 10:
         now += uint64_t{next()} * 100'000'000;

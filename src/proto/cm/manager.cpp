@@ -182,7 +182,6 @@ void Manager::raise(Connection& c, EventKind kind, int status, const Parameters*
 }
 
 void Manager::end(Connection& c, EventKind kind, int status, Bytes data) {
-  no_longer_waits(c);
   set_due(c, never);
   c.state = State::Ended;
   if (c.is_orphan) return remove(c);
@@ -196,6 +195,7 @@ void Manager::enter_time_wait(Connection& c, uint64_t now) {
 
 void Manager::become_established(Connection& c, uint64_t now) {
   c.state = State::Established;
+  c.was_refused = false;
   set_due(c, c.keeps_alive ? now + times_.keep_alive : never);
 }
 
@@ -217,6 +217,7 @@ void Manager::on_request(const Path& path, const mad::Header& header, const Mad&
     Connection& c = *known->second;
     if (c.state == State::ReplySent) send_once(c);
     if (c.state == State::RequestReceived) acknowledge_receipt(c.self, now);
+    if (c.state == State::Ended && c.has_rejected) send_once(c);
     return;
   }
   const auto refuse = [&](Reason reason) {
@@ -326,10 +327,18 @@ int Manager::notify_established(Handle connection, uint64_t now) {
   return 0;
 }
 
-void Manager::on_ready_to_use(const Path& path, const Mad& bytes, uint64_t now) {
+void Manager::on_ready_to_use(const Path& path, const mad::Header& header, const Mad& bytes, uint64_t now) {
   const mad::Pair m = mad::read_pair(bytes);
   Connection* c = named(path, m.remote_id, m.local_id);
-  if (c == nullptr || !c->is_passive) return static_cast<void>(++statistics_.ignored);
+  if (c == nullptr || !c->is_passive) {
+    ++statistics_.ignored;
+    // The peer takes itself for connected with a process that is gone.
+    if (!by_local_id_.contains(m.remote_id))
+      send_reject(path, header.transaction, m.remote_id, m.local_id, About::Other,
+                  Reason::InvalidCommunicationId);
+    return;
+  }
+  if (c->state == State::Established) c->was_refused = false;
   if (c->state != State::ReplySent) return static_cast<void>(++statistics_.duplicates);
   become_established(*c, now);
   raise(*c, EventKind::Established, 0, nullptr, mad::private_data(bytes, Kind::ReadyToUse));
@@ -397,6 +406,7 @@ void Manager::on_reply(const Path& path, const mad::Header& header, const Mad& b
   }
   if (c->state == State::Established) {
     ++statistics_.duplicates;
+    c->was_refused = false;
     return send_once(*c);
   }
   if (c->state == State::ReplyReceived) {
@@ -487,7 +497,10 @@ int Manager::reject(Handle connection, Reason reason, Bytes data, uint64_t) {
       send_once(*c);
       return 0;
     case State::RequestReceived:
-      send_reject(c->path, c->remote_transaction, c->local_id, c->remote_id, About::Request, reason, data);
+      c->last = mad::write(c->remote_transaction,
+                           mad::Reject{c->local_id, c->remote_id, About::Request, reason}, data);
+      c->has_rejected = true;
+      send_once(*c);
       break;
     case State::ReplySent:
       send_reject(c->path, c->remote_transaction, c->local_id, c->remote_id, About::Other, reason, data);
@@ -678,7 +691,7 @@ void Manager::receive(const Path& path, Bytes bytes, uint64_t now) {
     case Kind::Reply:
       return on_reply(path, *header, m, now);
     case Kind::ReadyToUse:
-      return on_ready_to_use(path, m, now);
+      return on_ready_to_use(path, *header, m, now);
     case Kind::DisconnectRequest:
       return on_disconnect_request(path, *header, m, now);
     case Kind::DisconnectReply:
@@ -701,10 +714,10 @@ void Manager::receive(const Path& path, Bytes bytes, uint64_t now) {
   ++statistics_.ignored;
 }
 
-void Manager::unreachable(const Address& remote, uint64_t now) {
+void Manager::unreachable(uint32_t socket, const Address& remote, uint64_t now) {
   std::vector<Connection*> gone;
   for (const auto& [handle, c] : connections_)
-    if (c->path.remote == remote) gone.push_back(c.get());
+    if (c->path.socket == socket && c->path.remote == remote) gone.push_back(c.get());
   for (Connection* c : gone) {
     switch (c->state) {
       case State::RequestSent:
@@ -719,6 +732,12 @@ void Manager::unreachable(const Address& remote, uint64_t now) {
         end(*c, EventKind::Unreachable, -ECONNREFUSED);
         break;
       case State::Established:
+        if (!c->was_refused) {
+          c->was_refused = true;
+          send_once(*c);
+          break;
+        }
+        [[fallthrough]];
       case State::DisconnectSent:
         enter_time_wait(*c, now);
         raise(*c, EventKind::Disconnected);

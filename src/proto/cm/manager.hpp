@@ -150,7 +150,8 @@ class Manager {
   // reject(); further ones are dropped, and their senders repeat them. 0: another listener has the service.
   static constexpr uint32_t any_socket = std::numeric_limits<uint32_t>::max();
   Handle listen(uint32_t socket, uint64_t service, size_t backlog);
-  // The program has the request: it counts against no backlog, and the listener's end does not concern it.
+  // The program has heard of the request: it counts against no backlog, and the listener's end does not concern it. Until then it counts, also if
+  // its sender gives up.
   void take(Handle connection) noexcept;
   // Sends a REP or, for a lookup, a SIDR_REP. 0 or a positive errno: EINVAL, not in that state.
   int accept(Handle connection, const Parameters& parameters, Bytes data, uint64_t now);
@@ -176,7 +177,8 @@ class Manager {
   // --- input ---
   void receive(const Path& path, Bytes mad, uint64_t now);
   // The system says that no socket is there.
-  void unreachable(const Address& remote, uint64_t now);
+  // An established connection ends with the second time: whoever forges the word of a host does not end it with one.
+  void unreachable(uint32_t socket, const Address& remote, uint64_t now);
   uint64_t next_time() const noexcept;  // when run() has something to do; `never`
   void run(uint64_t now);
 
@@ -200,7 +202,8 @@ class Manager {
     bool is_lookup = false;
     bool is_orphan = false;  // destroyed: no more events
     bool keeps_alive = false;
-    bool was_refused = false;  // by who has no listener yet
+    bool was_refused = false;   // by a host without a socket or a listener; asked once more
+    bool has_rejected = false;  // the REJ is `last`
     uint8_t retries_left = 0;
     uint32_t local_id = 0;
     uint32_t remote_id = 0;
@@ -257,7 +260,7 @@ class Manager {
   void on_acknowledgement(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
   void on_reject(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
   void on_reply(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
-  void on_ready_to_use(const Path& path, const Mad& mad, uint64_t now);
+  void on_ready_to_use(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
   void on_disconnect_request(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
   void on_disconnect_reply(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);
   void on_service_request(const Path& path, const wire::cm::Header& header, const Mad& mad, uint64_t now);

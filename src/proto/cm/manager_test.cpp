@@ -141,10 +141,10 @@ TEST_F(CmManager, AListenerThatComesALittleLaterIsFound) {
 
 TEST_F(CmManager, AHostWithoutASocketIsTheSameAsNoListener) {
   const Handle active = connect();
-  a.manager.unreachable(host(2), now);
+  a.manager.unreachable(1, host(2), now);
   EXPECT_EQ(a.manager.state(active), State::RequestSent);
   now += Times{}.listener_grace;
-  a.manager.unreachable(host(2), now);
+  a.manager.unreachable(1, host(2), now);
   EXPECT_EQ(a.event().status, 8);
   EXPECT_EQ(a.manager.state(active), State::Ended);
 }
@@ -235,8 +235,12 @@ TEST_F(CmManager, APeerWhoseProcessIsGoneIsDisconnected) {
   const size_t before = b.sent.size();
   now += 3'000'000'000;
   b.manager.run(now);
-  EXPECT_EQ(b.sent.size(), before + 1);  // it asked
-  b.manager.unreachable(host(1), now);
+  EXPECT_EQ(b.sent.size(), before + 1);    // it asked
+  b.manager.unreachable(2, host(1), now);  // another socket's
+  b.manager.unreachable(1, host(1), now);
+  EXPECT_EQ(b.manager.state(passive), State::Established);
+  EXPECT_EQ(b.sent.size(), before + 2);  // it asks once more
+  b.manager.unreachable(1, host(1), now);
   EXPECT_EQ(b.event().kind, EventKind::Disconnected);
   EXPECT_EQ(b.manager.state(passive), State::TimeWait);
 }
@@ -267,6 +271,43 @@ TEST_F(CmManager, AFullBacklogIsSilent) {
   a.manager.run(now);
   settle();
   EXPECT_EQ(b.events.size(), 2u);  // the third has its turn
+}
+
+TEST_F(CmManager, ARequestThatIsGivenUpStillCountsUntilTheProgramHasIt) {
+  const Handle listener = b.manager.listen(1, service, 2);
+  for (uint32_t i = 1; i <= 100; ++i) {
+    mad::Request m;
+    m.local_id = i;
+    m.service = service;
+    b.manager.receive(path(b, a), mad::write(i, m, data()), now);
+    b.manager.receive(path(b, a), mad::write(i, mad::Reject{i, 0, mad::About::Request, Reason::Timeout}, {}),
+                      now);
+  }
+  EXPECT_EQ(b.manager.connections(), 2u);
+  b.manager.destroy(listener, now);
+  EXPECT_EQ(b.manager.connections(), 0u);
+}
+
+TEST_F(CmManager, ALostRejectIsSentAgain) {
+  b.manager.listen(1, service, 8);
+  connect();
+  settle();
+  const Handle passive = b.event().connection;
+  EXPECT_EQ(b.manager.reject(passive, Reason::ConsumerDefined, {}, now), 0);
+  b_done = b.sent.size();  // lost
+  now = a.manager.next_time();
+  a.manager.run(now);
+  settle();
+  EXPECT_EQ(a.event().status, 28);
+}
+
+TEST_F(CmManager, AConnectionToAProcessThatBeganAnewEnds) {
+  connected();
+  Side restarted{2};
+  restarted.manager.receive(path(b, a), a.sent.back(), now);  // the RTU that asks
+  ASSERT_EQ(restarted.sent.size(), 1u);
+  a.manager.receive(path(a, b), restarted.sent.back(), now);
+  EXPECT_EQ(a.event().kind, EventKind::Disconnected);
 }
 
 TEST_F(CmManager, RequestsThatTheProgramHasSurviveTheListener) {

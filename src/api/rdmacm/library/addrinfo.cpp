@@ -81,7 +81,10 @@ int get_addrinfo(const char* node, const char* service, const rdma_addrinfo* hin
     if ((want.ai_flags & RAI_NUMERICHOST) != 0) ask.ai_flags |= AI_NUMERICHOST;
     addrinfo* answer = nullptr;
     const int code = ::getaddrinfo(node, service, &ask, &answer);
-    if (code != 0) return fail(error_of(code), gai_strerror(code));
+    if (code != 0) {
+      fail(error_of(code), gai_strerror(code));
+      return code;  // programs print it by gai_strerror(3)
+    }
     sockaddr*& address = is_passive ? out->ai_src_addr : out->ai_dst_addr;
     (is_passive ? out->ai_src_len : out->ai_dst_len) = answer->ai_addrlen;
     address = copy(answer->ai_addr, answer->ai_addrlen);

@@ -14,6 +14,7 @@
 namespace weft::rdmacm {
 namespace {
 
+constexpr uint8_t retries_most = 7;
 constexpr uint8_t ack_timeout_of_path = 17;  // one more than the life time of a packet (12.7.34): 537 ms
 constexpr uint16_t reason_ece = 35;  // the peer's options of enhanced connection establishment are refused
 
@@ -64,7 +65,7 @@ uint64_t guid_of(const Id& id) noexcept {
 // Of the id's queue pair, or what the program says of its own.
 void take_queue_pair(Id& id, const rdma_conn_param* p) noexcept {
   if (id.shown.qp != nullptr) id.qpn = id.shown.qp->qp_num;
-  else if (p != nullptr) id.qpn = p->qp_num;
+  else if (p != nullptr) id.qpn = p->qp_num & wire::roce::mask24;
 }
 bool has_shared_queue(const Id& id, const rdma_conn_param* p) noexcept {
   return id.shown.qp != nullptr ? id.shown.qp->srq != nullptr : p != nullptr && p->srq != 0;
@@ -80,8 +81,8 @@ cm::Parameters parameters_of(const Id& id, const rdma_conn_param* p) noexcept {
   out.mtu = id.mtu;
   out.responder_resources = id.responder_resources;
   out.initiator_depth = id.initiator_depth;
-  out.retry_count = id.retry_count & 7;
-  out.rnr_retry_count = (p != nullptr ? p->rnr_retry_count : id.rnr_retry_count) & 7;
+  out.retry_count = id.retry_count;
+  out.rnr_retry_count = std::min(p != nullptr ? p->rnr_retry_count : id.rnr_retry_count, retries_most);
   out.ack_timeout = id.ack_timeout.value_or(ack_timeout_of_path);
   out.traffic_class = id.traffic_class;
   out.flow_control = p != nullptr && p->flow_control != 0;
@@ -107,9 +108,12 @@ int connect(rdma_cm_id* raw, const rdma_conn_param* p) noexcept {
     }
     const bool ud = is_datagram(*id);
     const size_t most = ud ? wire::cm::program_service_request_bytes : wire::cm::program_request_bytes;
-    auto data = p != nullptr ? data_of(p->private_data, p->private_data_len)
-                             : data_of(id->connect_data.data(), id->connect_data.size());
-    if (data.empty() && !id->connect_data.empty()) data = id->connect_data;
+    // What rdma_create_ep was given comes first.
+    std::vector<std::byte> data = id->connect_data;
+    if (p != nullptr) {
+      const auto more = data_of(p->private_data, p->private_data_len);
+      data.insert(data.end(), more.begin(), more.end());
+    }
     if (data.size() > most)
       return refuse(EINVAL, "rdma_connect: private data of %zu bytes, at most %zu travel", data.size(), most);
     std::array<std::byte, wire::cm::service_request_data_bytes> bytes{};
@@ -131,7 +135,7 @@ int connect(rdma_cm_id* raw, const rdma_conn_param* p) noexcept {
                      device.max_qp_init_rd_atom, id->initiator_depth))
         return refuse(EINVAL, "rdma_connect: the device responds to %d READs at once and begins %d",
                       device.max_qp_rd_atom, device.max_qp_init_rd_atom);
-      id->retry_count = p != nullptr ? p->retry_count & 7 : 7;
+      id->retry_count = p != nullptr ? std::min(p->retry_count, retries_most) : retries_most;
       id->psn = service.random() & wire::roce::mask24;
       handle = service.manager().connect(from_socket, wanted, parameters_of(*id, p),
                                          link::roce::standard_gid(id->destination),
@@ -140,6 +144,7 @@ int connect(rdma_cm_id* raw, const rdma_conn_param* p) noexcept {
     if (handle == 0)
       return refuse(ENOMEM, "rdma_connect: %zu connections are the most", cm::Manager::connections_max);
     register_handle(*id, handle);
+    id->connect_data.clear();
     service.wake();
   }
   return complete(*id);
@@ -179,8 +184,6 @@ int accept(rdma_cm_id* raw, const rdma_conn_param* p) noexcept {
                                   ? std::min(initiator, id->remote.responder_resources)
                                   : initiator;
       }
-      id->psn = service.random() & wire::roce::mask24;
-      id->ack_timeout = id->request.ack_timeout;
       if (raw->qp != nullptr && make_ready(*id) != 0) {
         const int code = errno;
         service.manager().reject(id->handle, cm::Reason::ConsumerDefined, {}, service.now());
@@ -192,7 +195,13 @@ int accept(rdma_cm_id* raw, const rdma_conn_param* p) noexcept {
       return refuse(error, "rdma_accept: the request was answered already, or its sender has given up");
     service.wake();
   }
-  return ud ? 0 : complete(*id);
+  if (!ud) return complete(*id);
+  // Nothing follows that would take its place.
+  if (id->is_sync && raw->event != nullptr) {
+    acknowledge_event(raw->event);
+    raw->event = nullptr;
+  }
+  return 0;
 }
 
 int establish(rdma_cm_id* raw) noexcept {
@@ -229,8 +238,9 @@ int disconnect(rdma_cm_id* raw) noexcept {
       return refuse(EINVAL, "rdma_disconnect: the id is not connected");
     if (!is_datagram(*id)) modify_to_error(*id);
     // One that is over already is no mistake: both ends call this.
-    id->service->manager().disconnect(id->handle, id->service->now());
+    const int error = id->service->manager().disconnect(id->handle, id->service->now());
     id->service->wake();
+    if (error != 0 && id->channel->events.empty()) return 0;  // a synchronous id would wait for nothing
   }
   return complete(*id);
 }

@@ -87,13 +87,14 @@ Device* Devices::of(const os::SocketAddress& host) {
     if (again || known_.empty()) look(false);
     for (Known& known : known_) {
       if (!has(known)) continue;
-      if (known.open != nullptr) return known.open.get();
+      if (known.open != nullptr && known.open->has(address)) return known.open.get();
+      if (known.open != nullptr) continue;
       int count = 0;
       ibv_device** list = ibv_get_device_list(&count);
       for (int i = 0; list != nullptr && i < count; ++i)
         if (known.name == ibv_get_device_name(list[i])) known.open = open(list[i]);
       if (list != nullptr) ibv_free_device_list(list);
-      if (known.open != nullptr) return known.open.get();
+      if (known.open != nullptr && known.open->has(address)) return known.open.get();
     }
   }
   return nullptr;

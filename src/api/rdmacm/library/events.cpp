@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "api/rdmacm/library/calls.hpp"
 #include "api/rdmacm/library/log.hpp"
@@ -158,14 +159,11 @@ bool perform(QueuedEvent& e) noexcept {
       if (!is_datagram(id)) modify_to_error(id);
       return true;
     case RDMA_CM_EVENT_MULTICAST_JOIN: {
-      if (id.shown.qp == nullptr) return true;
+      if (id.shown.qp == nullptr || e.send_only) return true;
       std::array<uint8_t, 16> key;
       std::memcpy(key.data(), e.event.param.ud.ah_attr.grh.dgid.raw, key.size());
       const auto group = id.groups.find(key);
-      if (group == id.groups.end() || group->second.attached || e.event.status == 1) {
-        e.event.status = 0;
-        return true;
-      }
+      if (group == id.groups.end() || group->second.attached) return true;
       const int code = ibv_attach_mcast(id.shown.qp, &e.event.param.ud.ah_attr.grh.dgid, 0);
       if (code == 0) {
         group->second.attached = true;
@@ -188,26 +186,51 @@ Channel* create_channel() noexcept {
     errno = ENOMEM;
     return nullptr;
   }
+  channel->service = &Service::here();
   channel->shown.fd = ::eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
   if (channel->shown.fd < 0) return nullptr;
   return channel.release();
 }
 
 void destroy_channel(Channel* channel) noexcept {
+  std::unique_lock<std::mutex> guard;
+  if (channel->service->is_here()) guard = std::unique_lock(channel->service->lock);
+  channel->events.clear();
   ::close(channel->shown.fd);
-  delete channel;
+  channel->shown.fd = -1;
+  channel->is_closed = true;
+  if (channel->ids == 0) delete channel;
 }
 
-QueuedEvent& queue_event(Id& id, rdma_cm_event_type type, int status) {
+void attach(Id& id, Channel& channel) noexcept {
+  id.channel = &channel;
+  id.shown.channel = &channel.shown;
+  ++channel.ids;
+}
+void detach(Id& id) noexcept {
+  Channel* channel = std::exchange(id.channel, nullptr);
+  if (--channel->ids == 0 && channel->is_closed) delete channel;
+}
+
+namespace {
+// To the end of the channel's list; nowhere, where the program has destroyed the channel.
+void put(Channel& channel, std::unique_ptr<QueuedEvent> e) {
+  if (channel.is_closed) return;
+  channel.events.push_back(std::move(e));
+  notify(channel, 1);
+}
+}  // namespace
+
+void queue_event(Id& id, rdma_cm_event_type type, int status, void (*fill)(QueuedEvent&, void*),
+                 void* argument) {
   auto e = std::make_unique<QueuedEvent>();
   e->event.id = &id.shown;
   e->event.event = type;
   e->event.status = status;
   e->id = &id;
-  QueuedEvent& queued = *e;
-  id.channel->events.push_back(std::move(e));
-  notify(*id.channel, 1);
-  return queued;
+  e->service = id.service;
+  if (fill != nullptr) fill(*e, argument);
+  put(*id.channel, std::move(e));
 }
 
 void drop_events(Id& id) noexcept {
@@ -269,6 +292,7 @@ void take_manager_event(const cm::Event& event) {
   e.event.event = type;
   e.event.status = type == RDMA_CM_EVENT_DISCONNECTED ? 0 : event.status;
   e.id = id;
+  e.service = id->service;
   e.parameters = event.parameters;
   e.connection = event.connection;
   const std::span<const std::byte> data = event.private_data;
@@ -277,12 +301,14 @@ void take_manager_event(const cm::Event& event) {
   if ((is_request || type == RDMA_CM_EVENT_CONNECT_RESPONSE) && !is_datagram(*id)) show_parameters(e);
   // The IP header stays in front, for who makes the id.
   show_data(e, is_request ? wire::cm::IpHeader::bytes : 0, data.empty() ? 0 : data_bytes(*id, type));
-  id->channel->events.push_back(std::move(made));
-  notify(*id->channel, 1);
+  put(*id->channel, std::move(made));
 }
 
 int get_event(Channel* channel, rdma_cm_event** event) noexcept {
-  Service& service = Service::here();
+  Service& service = *channel->service;
+  if (!service.is_here())
+    return refuse(
+        EINVAL, "rdma_get_cm_event: the channel was made before fork(2), and means nothing in this process");
   while (true) {
     uint64_t count;
     if (::read(channel->shown.fd, &count, sizeof count) < 0) return -1;
@@ -309,8 +335,8 @@ int get_event(Channel* channel, rdma_cm_event** event) noexcept {
 
 int acknowledge_event(rdma_cm_event* event) noexcept {
   auto* e = reinterpret_cast<QueuedEvent*>(event);
-  Service& service = Service::here();
-  {
+  if (e->service->is_here()) {
+    Service& service = *e->service;
     const std::lock_guard guard(service.lock);
     --e->id->events_given;
     service.changed.notify_all();

@@ -13,6 +13,7 @@
 #include "api/rdmacm/library/calls.hpp"
 #include "api/rdmacm/library/log.hpp"
 #include "api/rdmacm/library/objects.hpp"
+#include "wire/roce/headers.hpp"
 
 namespace weft::rdmacm {
 namespace {
@@ -22,8 +23,10 @@ constexpr uint8_t path_life_time = 16;  // 268 ms, the kernel's for RoCE
 constexpr uint8_t hops = 64;
 
 // With the lock of the service, which is part of the key: a forked child has another one.
-std::map<std::pair<const Service*, cm::Handle>, Id*> ids_by_handle;
-std::set<Id*> bound_ids;
+// Never destroyed: the thread goes on while the process ends.
+std::map<std::pair<const Service*, cm::Handle>, Id*>& ids_by_handle =
+    *new std::map<std::pair<const Service*, cm::Handle>, Id*>;
+std::set<Id*>& bound_ids = *new std::set<Id*>;
 
 bool usable(const Id* id, const char* call) noexcept {
   if (id == nullptr) {
@@ -53,21 +56,26 @@ bool conflicts(const Id& a, const Id& b) noexcept {
 
 int bind(Id& id, const os::SocketAddress& address) noexcept {
   Service& service = *id.service;
-  if (id.is_bound) return refuse(EINVAL, "rdma_bind_addr: the id is bound already");
+  if (id.is_bound || id.socket != 0) return refuse(EINVAL, "rdma_bind_addr: the id has an address already");
   const std::string text = address.text();
-  id.source = address;
+  const os::SocketAddress before = std::exchange(id.source, address);
   if (address.port() != 0) {
     for (const Id* other : bound_ids)
-      if (other->service == id.service && conflicts(id, *other))
+      if (other->service == id.service && conflicts(id, *other)) {
+        id.source = before;
         return refuse(EADDRINUSE, "rdma_bind_addr: another id of this process has %s", text.c_str());
+      }
   }
   auto socket = service.open_socket(address, id.one_family);
-  if (!socket)
+  if (!socket) {
+    id.source = before;
     return refuse(socket.error().code, "rdma_bind_addr: %s: %s", text.c_str(), socket.error().why.c_str());
+  }
   if (!address.is_any()) {
     Device* device = service.devices().of(address);
     if (device == nullptr) {
       service.close_socket(*socket);
+      id.source = before;
       return refuse(ENODEV, "rdma_bind_addr: no RDMA device has the address %s", text.c_str());
     }
     bind_to_device(id, *device, address);
@@ -106,6 +114,25 @@ int find_way(Id& id) noexcept {
   if (source.port() == 0) source.set_port(service.next_port());
   bind_to_device(id, *device, source);
   return 0;
+}
+
+void fill_path(Id& id) noexcept {
+  rdma_route& route = id.shown.route;
+  ibv_sa_path_rec& path = id.path;
+  path = {};
+  path.dgid = route.addr.addr.ibaddr.dgid;
+  path.sgid = route.addr.addr.ibaddr.sgid;
+  path.pkey = route.addr.addr.ibaddr.pkey;
+  path.hop_limit = hops;
+  path.traffic_class = id.traffic_class;
+  path.reversible = 1;
+  path.numb_path = 1;
+  path.mtu_selector = path.rate_selector = path.packet_life_time_selector = 2;  // exactly
+  path.mtu = id.mtu;
+  path.rate = IBV_RATE_100_GBPS;
+  path.packet_life_time = path_life_time;
+  route.path_rec = &path;
+  route.num_paths = 1;
 }
 
 }  // namespace
@@ -150,9 +177,9 @@ Id* create(Channel* channel, void* context, rdma_port_space space, ibv_qp_type t
   }
   id->service = &Service::here();
   id->is_sync = channel == nullptr;
-  id->channel = channel != nullptr ? channel : create_channel();
-  if (id->channel == nullptr) return nullptr;
-  id->shown.channel = &id->channel->shown;
+  if (channel == nullptr) channel = create_channel();
+  if (channel == nullptr) return nullptr;
+  attach(*id, *channel);
   id->shown.context = context;
   id->shown.ps = space;
   id->shown.qp_type = type;
@@ -162,7 +189,10 @@ Id* create(Channel* channel, void* context, rdma_port_space space, ibv_qp_type t
 Id* create_accepted(Id& listener, const QueuedEvent& e) noexcept {
   Service& service = *listener.service;
   const cm::Path* path = service.manager().path(e.connection);
-  if (path == nullptr) return nullptr;  // the sender has given up
+  const auto state = service.manager().state(e.connection);
+  if (path == nullptr ||
+      (state != cm::Manager::State::RequestReceived && state != cm::Manager::State::ServiceRequestReceived))
+    return nullptr;  // the sender has given up
   const auto header = wire::cm::read_ip_header(e.data);
   const os::SocketAddress local = Service::address_of(path->local);
   os::SocketAddress remote = Service::address_of(path->remote);
@@ -200,6 +230,10 @@ Id* create_accepted(Id& listener, const QueuedEvent& e) noexcept {
   id->rnr_retry_count = e.parameters.rnr_retry_count;
   id->traffic_class = e.parameters.traffic_class;
   if (e.parameters.mtu != 0) id->mtu = std::min(id->mtu, e.parameters.mtu);
+  // Programs ask for the attributes of their queue pairs before they accept.
+  id->psn = service.random() & wire::roce::mask24;
+  id->ack_timeout = e.parameters.ack_timeout;
+  fill_path(*id);
   register_handle(*id, e.connection);
   return id;
 }
@@ -227,8 +261,14 @@ void destroy(Id& id) noexcept {
     drop_events(id);
     bound_ids.erase(&id);
     if (id.socket != 0) service.close_socket(id.socket);
+    if (id.is_sync) own = id.channel;
+    detach(id);
+  } else {
+    // What a parent's id left in this process's memory.
+    const std::lock_guard guard(Service::here().lock);
+    bound_ids.erase(&id);
+    std::erase_if(ids_by_handle, [&](const auto& entry) { return entry.second == &id; });
   }
-  if (id.is_sync) own = id.channel;
   if (own != nullptr) destroy_channel(own);
   delete &id;
 }
@@ -242,7 +282,14 @@ int create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context, rdma_
     return refuse(EPROTONOSUPPORT, "rdma_create_id: no port space has the number 0x%x",
                   static_cast<unsigned>(space));
   const ibv_qp_type type = space == RDMA_PS_UDP || space == RDMA_PS_IPOIB ? IBV_QPT_UD : IBV_QPT_RC;
-  Id* made = create(channel == nullptr ? nullptr : of(channel), context, space, type);
+  if (channel != nullptr && !of(channel)->service->is_here())
+    return refuse(EINVAL,
+                  "rdma_create_id: the channel was made before fork(2), and means nothing in this process");
+  Id* made;
+  {
+    const std::lock_guard guard(Service::here().lock);
+    made = create(channel == nullptr ? nullptr : of(channel), context, space, type);
+  }
   if (made == nullptr) return -1;
   *id = &made->shown;
   return 0;
@@ -271,9 +318,9 @@ int migrate_id(rdma_cm_id* raw, rdma_event_channel* channel) noexcept {
     id->service->changed.wait(guard, [&] { return id->events_given == 0; });
     if (id->is_sync) own = id->channel;
     move_events(*id, *to);
-    id->channel = to;
+    detach(*id);
+    attach(*id, *to);
     id->is_sync = channel == nullptr;
-    raw->channel = &to->shown;
   }
   if (own != nullptr) destroy_channel(own);
   return 0;
@@ -296,7 +343,8 @@ int resolve_addr(rdma_cm_id* raw, const sockaddr* source, const sockaddr* destin
   if (to->is_any()) *to = os::SocketAddress::loopback(to->family(), to->port());
   {
     const std::lock_guard guard(id->service->lock);
-    if (id->handle != 0) return refuse(EINVAL, "rdma_resolve_addr: the id is connected or listens");
+    if (id->handle != 0 || id->is_resolved)
+      return refuse(EINVAL, "rdma_resolve_addr: the id has its addresses already, is connected or listens");
     if (source != nullptr) {
       const auto from = address_from(source);
       if (!from || from->family() != to->family())
@@ -318,6 +366,7 @@ int resolve_addr(rdma_cm_id* raw, const sockaddr* source, const sockaddr* destin
     } else {
       id->remote_gid = link::roce::standard_gid(*to);
       std::memcpy(raw->route.addr.addr.ibaddr.dgid.raw, id->remote_gid.data(), id->remote_gid.size());
+      id->is_resolved = true;
       queue_event(*id, RDMA_CM_EVENT_ADDR_RESOLVED);
     }
   }
@@ -331,21 +380,7 @@ int resolve_route(rdma_cm_id* raw, int) noexcept {
     const std::lock_guard guard(id->service->lock);
     if (id->device == nullptr || !id->destination)
       return refuse(EINVAL, "rdma_resolve_route before the address is resolved");
-    ibv_sa_path_rec& path = id->path;
-    path = {};
-    path.dgid = raw->route.addr.addr.ibaddr.dgid;
-    path.sgid = raw->route.addr.addr.ibaddr.sgid;
-    path.pkey = raw->route.addr.addr.ibaddr.pkey;
-    path.hop_limit = hops;
-    path.traffic_class = id->traffic_class;
-    path.reversible = 1;
-    path.numb_path = 1;
-    path.mtu_selector = path.rate_selector = path.packet_life_time_selector = 2;  // exactly
-    path.mtu = id->mtu;
-    path.rate = IBV_RATE_100_GBPS;
-    path.packet_life_time = path_life_time;
-    raw->route.path_rec = &path;
-    raw->route.num_paths = 1;
+    fill_path(*id);
     queue_event(*id, RDMA_CM_EVENT_ROUTE_RESOLVED);
   }
   return complete(*id);

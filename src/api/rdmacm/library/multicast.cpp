@@ -45,17 +45,28 @@ int join_multicast(rdma_cm_id* raw, const sockaddr* address, void* context, bool
       return refuse(EINVAL, "rdma_join_multicast before the id is bound to a device");
     const auto [at, is_new] = id->groups.try_emplace(key_of(*gid), Group{*gid, false});
     if (!is_new) return refuse(EADDRINUSE, "rdma_join_multicast: the id is in that group");
-    // Status 1 until the program takes the event: whoever only sends is not attached.
-    QueuedEvent& e = queue_event(*id, RDMA_CM_EVENT_MULTICAST_JOIN, send_only ? 1 : 0);
-    rdma_ud_param& ud = e.event.param.ud;
-    ud.private_data = context;
-    ud.ah_attr.is_global = 1;
-    ud.ah_attr.port_num = device_port;
-    ud.ah_attr.grh.dgid = *gid;
-    ud.ah_attr.grh.sgid_index = id->local_gid->index;
-    ud.ah_attr.grh.hop_limit = 1;
-    ud.qp_num = multicast_qpn;
-    ud.qkey = id->qkey;
+    struct Join {
+      const Id& id;
+      const ibv_gid& gid;
+      void* context;
+      bool send_only;
+    } join{*id, *gid, context, send_only};
+    queue_event(
+        *id, RDMA_CM_EVENT_MULTICAST_JOIN, 0,
+        [](QueuedEvent& e, void* argument) {
+          const Join& j = *static_cast<const Join*>(argument);
+          e.send_only = j.send_only;
+          rdma_ud_param& ud = e.event.param.ud;
+          ud.private_data = j.context;
+          ud.ah_attr.is_global = 1;
+          ud.ah_attr.port_num = device_port;
+          ud.ah_attr.grh.dgid = j.gid;
+          ud.ah_attr.grh.sgid_index = j.id.local_gid->index;
+          ud.ah_attr.grh.hop_limit = 1;
+          ud.qp_num = multicast_qpn;
+          ud.qkey = j.id.qkey;
+        },
+        &join);
   }
   return complete(*id);
 }
@@ -63,7 +74,8 @@ int join_multicast(rdma_cm_id* raw, const sockaddr* address, void* context, bool
 int leave_multicast(rdma_cm_id* raw, const sockaddr* address) noexcept {
   Id* id = of(raw);
   const auto gid = group_of(address);
-  if (id == nullptr || !gid) return refuse(EINVAL, "rdma_leave_multicast: no id, or no address of a group");
+  if (id == nullptr || !id->service->is_here() || !gid)
+    return refuse(EINVAL, "rdma_leave_multicast: no id of this process, or no address of a group");
   const std::lock_guard guard(id->service->lock);
   const auto at = id->groups.find(key_of(*gid));
   if (at == id->groups.end())

@@ -23,14 +23,19 @@ struct Id;
 struct QueuedEvent {
   rdma_cm_event event{};  // first: the program has its address
   Id* id = nullptr;       // whose count of events it belongs to
+  Service* service = nullptr;
   Id* listener = nullptr;
   cm::Parameters parameters;
   cm::Handle connection = 0;  // of a request
+  bool send_only = false;     // of a group
   std::array<std::byte, wire::cm::data_bytes_max> data{};
 };
 
 struct Channel {
-  rdma_event_channel shown{};                       // first
+  rdma_event_channel shown{};  // first
+  Service* service = nullptr;
+  size_t ids = 0;                                   // that report here
+  bool is_closed = false;                           // by the program; its last id ends it
   std::deque<std::unique_ptr<QueuedEvent>> events;  // unread; the descriptor, an eventfd, counts them
 };
 inline Channel* of(rdma_event_channel* channel) noexcept { return reinterpret_cast<Channel*>(channel); }
@@ -47,6 +52,7 @@ struct Id {
   bool is_sync = false;  // the channel is the id's own, and calls wait
   bool is_listening = false;
   bool is_bound = false;
+  bool is_resolved = false;
   bool is_passive = false;
   bool reuse_address = false;
   bool one_family = false;
@@ -80,12 +86,17 @@ inline Id* of(rdma_cm_id* id) noexcept { return reinterpret_cast<Id*>(id); }
 
 // --- channels and events (events.cpp) ---
 Channel* create_channel() noexcept;
-void destroy_channel(Channel* channel) noexcept;
+void destroy_channel(Channel* channel) noexcept;  // takes the lock
+// With the lock.
+void attach(Id& id, Channel& channel) noexcept;
+void detach(Id& id) noexcept;
 // For the program; takes the lock.
 int get_event(Channel* channel, rdma_cm_event** event) noexcept;
 int acknowledge_event(rdma_cm_event* event) noexcept;
 // With the lock.
-QueuedEvent& queue_event(Id& id, rdma_cm_event_type type, int status = 0);
+// `fill` completes it before anybody sees it.
+void queue_event(Id& id, rdma_cm_event_type type, int status = 0, void (*fill)(QueuedEvent&, void*) = nullptr,
+                 void* argument = nullptr);
 void drop_events(Id& id) noexcept;
 void move_events(Id& id, Channel& to) noexcept;
 void take_manager_event(const cm::Event& event);

@@ -130,23 +130,22 @@ int create_qp_ex(rdma_cm_id* raw, ibv_qp_init_attr_ex* attr) noexcept {
   if (attr->pd->context != raw->verbs)
     return refuse(EINVAL, "rdma_create_qp: the protection domain is another device's");
   if (attr->srq == nullptr && raw->srq != nullptr) attr->srq = raw->srq;
-  // Where the program brings none.
-  if ((attr->recv_cq == nullptr &&
-       !make_queue(*id, raw->recv_cq_channel, raw->recv_cq, attr->cap.max_recv_wr)) ||
-      (attr->send_cq == nullptr &&
-       !make_queue(*id, raw->send_cq_channel, raw->send_cq, attr->cap.max_send_wr))) {
+  // Where the program brings none, and the id has none.
+  const bool had_queues = id->owns_queues;
+  const auto fail = [&](const char* why) {
     const int code = errno;
-    drop_queues(*id);
-    return refuse(code, "rdma_create_qp: no completion queues");
-  }
+    if (!had_queues) drop_queues(*id);
+    return refuse(code, "rdma_create_qp: %s", why);
+  };
+  if ((attr->recv_cq == nullptr && raw->recv_cq == nullptr &&
+       !make_queue(*id, raw->recv_cq_channel, raw->recv_cq, attr->cap.max_recv_wr)) ||
+      (attr->send_cq == nullptr && raw->send_cq == nullptr &&
+       !make_queue(*id, raw->send_cq_channel, raw->send_cq, attr->cap.max_send_wr)))
+    return fail("no completion queues");
   if (attr->recv_cq == nullptr) attr->recv_cq = raw->recv_cq;
   if (attr->send_cq == nullptr) attr->send_cq = raw->send_cq;
   ibv_qp* qp = ibv_create_qp_ex(raw->verbs, attr);
-  if (qp == nullptr) {
-    const int code = errno;
-    drop_queues(*id);
-    return refuse(code, "rdma_create_qp: no queue pair");
-  }
+  if (qp == nullptr) return fail("no queue pair");
   const std::lock_guard guard(id->service->lock);
   raw->qp = qp;
   raw->pd = attr->pd;
@@ -156,8 +155,8 @@ int create_qp_ex(rdma_cm_id* raw, ibv_qp_init_attr_ex* attr) noexcept {
   const int code = errno;
   ibv_destroy_qp(qp);
   raw->qp = nullptr;
-  drop_queues(*id);
-  return refuse(code, "rdma_create_qp: the queue pair does not reach its first state");
+  errno = code;
+  return fail("the queue pair does not reach its first state");
 }
 
 int create_qp(rdma_cm_id* raw, ibv_pd* domain, ibv_qp_init_attr* attr) noexcept {
@@ -173,7 +172,12 @@ int create_qp(rdma_cm_id* raw, ibv_pd* domain, ibv_qp_init_attr* attr) noexcept 
   full.comp_mask = IBV_QP_INIT_ATTR_PD;
   full.pd = domain;
   const int result = create_qp_ex(raw, &full);
-  if (result == 0) attr->cap = full.cap;
+  if (result == 0) {
+    attr->cap = full.cap;
+    attr->send_cq = full.send_cq;
+    attr->recv_cq = full.recv_cq;
+    attr->srq = full.srq;
+  }
   return result;
 }
 

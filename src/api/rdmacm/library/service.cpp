@@ -140,6 +140,8 @@ Result<uint32_t> Service::open_client_socket(const os::SocketAddress& host) {
 void Service::close_socket(uint32_t socket) noexcept {
   const auto at = sockets_.find(socket);
   if (at == sockets_.end() || --at->second->users != 0) return;
+  // A forked child may have the descriptor, too, and then closing it here does not end its entry.
+  ::epoll_ctl(poll_set_.get(), EPOLL_CTL_DEL, at->second->socket.fd(), nullptr);
   sockets_.erase(at);
 }
 
@@ -190,7 +192,7 @@ void Service::receive(uint32_t number) noexcept {
     manager_.receive({number, address_of(destination), address_of(source)}, packet.payload, time);
   }
   os::SocketAddress refused;
-  while (socket.take_refusal(refused)) manager_.unreachable(address_of(refused), time);
+  while (socket.take_refusal(refused)) manager_.unreachable(number, address_of(refused), time);
 }
 
 void Service::wake() noexcept {
@@ -226,8 +228,12 @@ void Service::run() noexcept {
 }
 
 void Service::say_goodbye() noexcept {
-  const std::unique_lock guard(lock, std::try_to_lock);
-  if (guard.owns_lock()) manager_.destroy_all(now());
+  constexpr int attempts = 100;  // a thread that was ended with the lock must not hold up the process
+  for (int i = 0; i < attempts; ++i) {
+    const std::unique_lock guard(lock, std::try_to_lock);
+    if (guard.owns_lock()) return manager_.destroy_all(now());
+    ::usleep(1000);
+  }
 }
 
 namespace {
