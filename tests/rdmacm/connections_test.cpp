@@ -291,6 +291,76 @@ void the_descriptor_is_a_real_one() {
   rdma_destroy_event_channel(other);
 }
 
+// Programs with queue pairs of their own move them to RTS before they accept.
+void attributes_before_accepting_are_those_of_the_reply() {
+  Listener listener;
+  Client client(listener.port);
+  rdma_conn_param p = parameters();
+  CHECK(client.is_ready && rdma_connect(client.id, &p) == 0);
+  rdma_cm_event* request = await(listener.channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+  CHECK(request != nullptr);
+  rdma_cm_id* accepted = request->id;
+  CHECK(accepted->route.num_paths == 1 && accepted->route.path_rec != nullptr &&
+        accepted->route.path_rec->mtu != 0);
+  ibv_qp_attr mine{}, theirs{};
+  int mask = 0;
+  mine.qp_state = IBV_QPS_RTS;
+  CHECK(rdma_init_qp_attr(accepted, &mine, &mask) == 0 && (mask & IBV_QP_SQ_PSN) != 0);
+  rdma_conn_param q = parameters();
+  CHECK(rdma_accept(accepted, &q) == 0);
+  rdma_ack_cm_event(request);
+  CHECK(expect(client.channel, RDMA_CM_EVENT_CONNECT_RESPONSE));
+  theirs.qp_state = IBV_QPS_RTR;
+  CHECK(rdma_init_qp_attr(client.id, &theirs, &mask) == 0);
+  CHECK(theirs.rq_psn == mine.sq_psn && theirs.dest_qp_num == 4711);
+  CHECK(rdma_destroy_id(accepted) == 0);
+}
+
+void a_channel_may_end_before_its_ids() {
+  Listener listener;
+  Client client(listener.port);
+  rdma_cm_id* accepted = connect(client, listener);
+  CHECK(accepted != nullptr);
+  rdma_event_channel* channel = rdma_create_event_channel();
+  CHECK(rdma_migrate_id(client.id, channel) == 0);
+  int ends[2];
+  CHECK(pipe(ends) == 0);
+  const int fd = channel->fd;
+  rdma_destroy_event_channel(channel);
+  // Its number is another file's now, which no event is written to.
+  CHECK(dup2(ends[1], fd) == fd);
+  CHECK(rdma_disconnect(accepted) == 0);
+  const bool written = readable(ends[0], 300);
+  close(ends[0]);
+  close(ends[1]);
+  close(fd);
+  CHECK(!written);
+  CHECK(rdma_destroy_id(client.id) == 0);
+  client.id = nullptr;
+  CHECK(rdma_destroy_id(accepted) == 0);
+}
+
+void groups_are_joined_to_send_alone() {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  rdma_cm_id* id = nullptr;
+  sockaddr_in in = address("127.0.0.1", 0), group = address("239.1.1.1", 0);
+  CHECK(rdma_create_id(channel, &id, nullptr, RDMA_PS_UDP) == 0 && rdma_bind_addr(id, any(in)) == 0);
+  rdma_cm_join_mc_attr_ex join{};
+  join.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+  join.join_flags = RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+  join.addr = any(group);
+  CHECK(rdma_join_multicast_ex(id, &join, id) == 0);
+  rdma_cm_event* event = await(channel, RDMA_CM_EVENT_MULTICAST_JOIN);
+  CHECK(event != nullptr);
+  const bool good = event->status == 0 && event->param.ud.qp_num == 0xffffff &&
+                    event->param.ud.qkey == RDMA_UDP_QKEY && event->param.ud.private_data == id;
+  rdma_ack_cm_event(event);
+  CHECK(good);
+  CHECK(rdma_leave_multicast(id, any(group)) == 0);
+  CHECK(rdma_destroy_id(id) == 0);
+  rdma_destroy_event_channel(channel);
+}
+
 void addresses_are_checked() {
   rdma_event_channel* channel = rdma_create_event_channel();
   rdma_cm_id *one = nullptr, *two = nullptr, *datagrams = nullptr;
@@ -303,6 +373,7 @@ void addresses_are_checked() {
   CHECK(in.sin_port != 0);
   CHECK(rdma_bind_addr(one, any(in)) == -1 && errno == EINVAL);
   CHECK(rdma_bind_addr(two, any(in)) == -1 && errno == EADDRINUSE);
+  CHECK(rdma_get_src_port(two) == 0);
   CHECK(rdma_bind_addr(datagrams, any(in)) == 0);  // another port space
   sockaddr_in foreign = address("192.0.2.1", 7);
   CHECK(rdma_bind_addr(two, any(foreign)) == -1 && errno == EADDRNOTAVAIL);
@@ -436,6 +507,10 @@ int main(int count, char** arguments) {
   run("a rejection carries data", a_rejection_carries_data);
   run("a listener that ends refuses who waits", a_listener_that_ends_refuses_who_waits);
   run("the descriptor is a real one", the_descriptor_is_a_real_one);
+  run("attributes before accepting are those of the reply",
+      attributes_before_accepting_are_those_of_the_reply);
+  run("a channel may end before its ids", a_channel_may_end_before_its_ids);
+  run("groups are joined to send alone", groups_are_joined_to_send_alone);
   run("addresses are checked", addresses_are_checked);
   run("many connections leave nothing", many_connections_leave_nothing);
   run("many at once", many_at_once);

@@ -62,6 +62,7 @@ passes() {
 
 all() {  # all ADDRESS GROUP_INTERFACE_OF_SERVER GROUP_INTERFACE_OF_CLIENT
   passes 7174 "rping -s -a $1 -v -V -C 20" "rping -c -a $1 -v -V -C 20"
+  passes 7174 "rping -s -q -a $1 -C 20" "rping -c -q -a $1 -C 20"
   passes -7174 "rping -s -P -a $1" "rping -c -a $1 -C 20 -S 1000"
   passes 7471 "ucmatose -c 10" "ucmatose -s $1 -c 10"
   passes 7471 "ucmatose -c 3 -C 20 -S 4000 -t 8" "ucmatose -s $1 -c 3 -C 20 -S 4000 -t 8"
