@@ -77,7 +77,8 @@ void declare(CLI::App& app, Options& o) {
       ->option_text("list|info|bind|unbind");
   app.add_option("CARD", o.names, "Address on the PCI bus, or interface")->option_text("CARD");
   app.add_flag("-j,--json", o.json, "list, info: as JSON");
-  app.add_flag("--force", o.bind.force, "bind: twice, also a card that the kernel's network uses");
+  app.add_flag("--force", o.bind.force, "bind: twice, also a card that the kernel's network uses")
+      ->default_str("");  // CLI11 2.4 shows that of a flag that is counted
   app.add_option("--user", o.bind.user, "bind: gives the group to this user (name or number)")
       ->option_text("USER");
   set_manual(app, manual);
