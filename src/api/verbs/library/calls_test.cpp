@@ -276,7 +276,7 @@ TEST_F(VerbsCalls, AccessOfMemoryIsChecked) {
   };
   EXPECT_EQ(with(IBV_ACCESS_REMOTE_WRITE), EINVAL);
   EXPECT_EQ(with(IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
-  EXPECT_EQ(with(1U << 8), EINVAL);
+  EXPECT_EQ(with(1U << 10), EINVAL);
   EXPECT_EQ(with(1U << 31), EINVAL);
   EXPECT_EQ(with(IBV_ACCESS_REMOTE_READ), 0);
   EXPECT_EQ(knobs.iova, 4096U);
