@@ -432,7 +432,7 @@ static void shared(void) {
   struct ibv_xrcd* xrcd = ibv_open_xrcd(context, &xrcd_attr);
   CHECK(srq && cq && xrcd);
   const struct ibv_qp_cap too_much = {4, (uint32_t)told.max_qp_wr + 1, 1, (uint32_t)told.max_sge + 1, 0};
-  const struct ibv_qp_cap sends = {4, 0, 1, 0, 0};
+  const struct ibv_qp_cap sends = {4, 0, 1, 0, 64}; /* inline bytes are rounded up */
   const struct ibv_qp_cap all_too_much = {(uint32_t)told.max_qp_wr + 1, (uint32_t)told.max_qp_wr + 1,
                                           (uint32_t)told.max_sge + 1, (uint32_t)told.max_sge + 1, 1u << 30};
   const struct ibv_qp_cap nothing = {0, 0, 0, 0, 0};
