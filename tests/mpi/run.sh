@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Runs an MPI program (Open MPI 4.1 or 5) over one of Weft's providers. It knows mpirun's flags, so that nobody else has to.
+# Runs an MPI program (Open MPI 4.1 or 5) over one of Weft's providers. It knows mpirun's flags, so that no other script has to.
 #
 # usage: run.sh [OPTION]... PROVIDER RANKS PROGRAM [ARGUMENT...]
 #   PROVIDER     weft, tcp, shm, "udp;ofi_rxd", "tcp;ofi_rxm", "verbs;ofi_rxm"; or "own": Open MPI's own transports, for comparison

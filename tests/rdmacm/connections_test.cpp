@@ -149,7 +149,7 @@ rdma_cm_id* connect(Client& client, Listener& listener) {
   return accepted;
 }
 
-void nobody_listens() {
+void no_listener_is_there() {
   Client client(9);
   CHECK(client.is_ready);
   rdma_conn_param p = parameters();
@@ -502,7 +502,7 @@ int main(int count, char** arguments) {
     work();
     if (failures == before) std::printf("passed: %s\n", name);
   };
-  run("nobody listens", nobody_listens);
+  run("no listener is there", no_listener_is_there);
   run("private data travels", private_data_travels);
   run("a rejection carries data", a_rejection_carries_data);
   run("a listener that ends refuses who waits", a_listener_that_ends_refuses_who_waits);

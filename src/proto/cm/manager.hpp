@@ -74,7 +74,7 @@ enum class EventKind : uint8_t {
   Response,      // REP: establish() or reject()
   Established,   // RTU, or a SIDR_REP with a queue pair
   Rejected,      // REJ, or a SIDR_REP without one; `status` is the reason or the status
-  Unreachable,   // no answer, `status` is -ETIMEDOUT; nobody is there, -ECONNREFUSED
+  Unreachable,   // no answer, `status` is -ETIMEDOUT; no socket is there, -ECONNREFUSED
   Disconnected,  // DREQ, or the answer to ours, or none, or the peer's process is gone
   TimeWaitEnds,  // the queue pair's number may be used again
 };
@@ -177,7 +177,7 @@ class Manager {
   // --- input ---
   void receive(const Path& path, Bytes mad, uint64_t now);
   // The system says that no socket is there.
-  // An established connection ends with the second time: whoever forges the word of a host does not end it with one.
+  // An established connection ends with the second time: one forged answer of a host does not end it.
   void unreachable(uint32_t socket, const Address& remote, uint64_t now);
   uint64_t next_time() const noexcept;  // when run() has something to do; `never`
   void run(uint64_t now);

@@ -377,7 +377,7 @@ TEST_F(CmManager, AForgedReplyIsNotTaken) {
 
 TEST_F(CmManager, NoMessageIsAnsweredWithMore) {
   b.manager.listen(1, service, 8);
-  // Each kind, with IDs of nobody, many times: at most one message comes back for one.
+  // Each kind, with unknown IDs: at most one message comes back for one.
   for (uint16_t kind = 0x10; kind <= 0x1a; ++kind) {
     Mad m = mad::write_ready_to_use(kind, {kind, kind}, {});
     wire::store_big(&m[16], kind);

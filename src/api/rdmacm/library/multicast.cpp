@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-// Multicast groups by IP address (rdma_join_multicast(3)): the GID of a group is its address, as everywhere in RoCEv2 (annex A17), so nobody is asked.
+// Multicast groups by IP address (rdma_join_multicast(3)): the GID of a group is its address, as everywhere in RoCEv2 (annex A17), so no subnet administrator is asked.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

@@ -94,7 +94,7 @@ void detach(Id& id) noexcept;
 int get_event(Channel* channel, rdma_cm_event** event) noexcept;
 int acknowledge_event(rdma_cm_event* event) noexcept;
 // With the lock.
-// `fill` completes it before anybody sees it.
+// `fill` completes it before it is queued.
 void queue_event(Id& id, rdma_cm_event_type type, int status = 0, void (*fill)(QueuedEvent&, void*) = nullptr,
                  void* argument = nullptr);
 void drop_events(Id& id) noexcept;
