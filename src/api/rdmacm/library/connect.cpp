@@ -15,7 +15,6 @@ namespace weft::rdmacm {
 namespace {
 
 constexpr uint8_t retries_most = 7;
-constexpr uint8_t ack_timeout_of_path = 17;  // one more than the life time of a packet (12.7.34): 537 ms
 constexpr uint16_t reason_ece = 35;  // the peer's options of enhanced connection establishment are refused
 
 bool usable(const Id* id, const char* call) noexcept {
@@ -23,8 +22,6 @@ bool usable(const Id* id, const char* call) noexcept {
   refuse(EINVAL, "%s: no id, or one that was made before fork(2)", call);
   return false;
 }
-
-bool is_datagram(const Id& id) noexcept { return id.shown.qp_type == IBV_QPT_UD; }
 
 std::span<const std::byte> data_of(const void* data, size_t bytes) noexcept {
   return data == nullptr ? std::span<const std::byte>()

@@ -34,8 +34,6 @@ void take_back(const Channel& channel) noexcept {
     const ssize_t got = ::read(channel.shown.fd, &count, sizeof count);
 }
 
-bool is_datagram(const Id& id) noexcept { return id.shown.qp_type == IBV_QPT_UD; }
-
 // What the program may read of the private data. The kernel's lengths, whatever the peer sent.
 size_t data_bytes(const Id& id, rdma_cm_event_type type) noexcept {
   switch (type) {

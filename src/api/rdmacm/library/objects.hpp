@@ -58,7 +58,6 @@ struct Id {
   bool one_family = false;
   bool owns_queues = false;  // completion queues that the library made for the queue pair
   bool owns_srq = false;
-  bool owns_pd = false;
   uint32_t socket = 0;    // 0: none
   cm::Handle handle = 0;  // of the connection, or the listener
   Device* device = nullptr;
@@ -82,6 +81,9 @@ struct Id {
   std::map<std::array<uint8_t, 16>, Group> groups;
   ibv_ece local_ece{};
 };
+inline constexpr uint8_t ack_timeout_of_path =
+    17;  // one more than the life time of a packet (IBTA 12.7.34): 537 ms
+inline bool is_datagram(const Id& id) noexcept { return id.shown.qp_type == IBV_QPT_UD; }
 inline Id* of(rdma_cm_id* id) noexcept { return reinterpret_cast<Id*>(id); }
 
 // --- channels and events (events.cpp) ---

@@ -11,10 +11,7 @@
 namespace weft::rdmacm {
 namespace {
 
-constexpr uint8_t ack_timeout_of_path = 17;
 constexpr uint8_t hops = 64;
-
-bool is_datagram(const Id& id) noexcept { return id.shown.qp_type == IBV_QPT_UD; }
 
 int modify(Id& id, ibv_qp_state state) noexcept {
   ibv_qp_attr attr{};
